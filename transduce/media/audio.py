@@ -1,0 +1,151 @@
+"""Audio files or plain samples to mono float32 at the rate a model wants.
+
+Owns decoding, mixing down and resampling, all by PyAV. Knows no model and no features, and opens nothing but
+the file or bytes it was given: a playlist cannot make it read another file or a URL.
+"""
+
+import io
+import operator
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.audio.frame import AudioFrame
+from av.audio.resampler import AudioResampler
+from av.error import FFmpegError
+
+from transduce.errors import MediaError
+
+Samples = npt.NDArray[np.float32]
+Audio = str | os.PathLike[str] | bytes | tuple[npt.ArrayLike, int]
+
+# No recording lies outside; a forged header inside cannot make the resampler allocate gigabytes.
+RATES = range(1_000, 768_001)
+
+
+def decode(audio: Audio, rate: int) -> Samples:
+    """Decode to mono samples [samples] at `rate` Hz, full scale being -1 to 1.
+
+    audio: a path, the bytes of a file in any format FFmpeg reads (its first audio stream counts), or
+    (samples, rate) with samples [samples], [channels, samples] or [samples, channels]. Of two axes the
+    shorter is the channels, the first where they are equal. Channels are averaged. Integers are divided by
+    their type's range, unsigned ones centred first; floats are taken as they are.
+
+    Raises MediaError where no audio can be had: a missing, empty or damaged file, no audio stream, no
+    samples, non-finite samples, a type or rate that is none. A file cut short gives what it holds if its
+    format allows it.
+    """
+    name = _name(audio)
+    with _refusing(name):
+        target = _checked_rate(rate)
+        blocks = [_mixed(np.asarray(frame.to_ndarray(), np.float32)) for frame in _resampled(_frames(audio), target)]
+        if not blocks:
+            raise MediaError(f"{name} has no samples, or too few (under 2 ms) to resample; give longer audio")
+        return np.concatenate(blocks)
+
+
+def _name(audio: object) -> str:
+    match audio:
+        case str() | os.PathLike():
+            return f"audio file {os.fspath(audio)!r}"
+        case bytes():
+            return f"audio of {len(audio)} bytes"
+        case _:
+            return "audio samples"
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """Turn what FFmpeg, the file system and numpy raise into a MediaError about `name`."""
+    try:
+        yield
+    except MediaError:
+        raise
+    except (FFmpegError, OSError) as error:
+        raise MediaError(f"cannot read {name}: {error.strerror}; give a complete audio file") from error
+    except ValueError as error:
+        raise MediaError(f"cannot read {name}: {error}") from error
+
+
+def _frames(audio: object) -> Iterator[AudioFrame]:
+    match audio:
+        case str() | os.PathLike():
+            with Path(audio).open("rb") as file:
+                yield from _decoded(file, _name(audio))
+        case bytes():
+            yield from _decoded(io.BytesIO(audio), _name(audio))
+        case (samples, rate) if isinstance(audio, tuple):
+            yield _framed(np.asarray(samples), _checked_rate(rate))
+        case _:
+            kind = type(audio).__name__
+            raise MediaError(f"audio of type {kind}: give a path, the bytes of a file, or (samples, rate)")
+
+
+def _decoded(file: BinaryIO, name: str) -> Iterator[AudioFrame]:
+    if not file.read(1):
+        raise MediaError(f"{name} is empty; give a file that holds audio")
+    file.seek(0)
+    with av.open(file, "r", options={"protocol_whitelist": "none"}, metadata_errors="ignore") as container:
+        if not container.streams.audio:
+            raise MediaError(f"{name} has no audio stream; give a file that has one")
+        stream = container.streams.audio[0]
+        _checked_rate(stream.rate)
+        yield from container.decode(stream)
+
+
+def _framed(samples: npt.NDArray[Any], rate: int) -> AudioFrame:
+    """Samples [samples], [channels, samples] or [samples, channels] as one mono frame."""
+    if samples.ndim not in (1, 2):
+        raise MediaError(f"audio samples of shape {samples.shape}: give [samples] or [channels, samples]")
+    if not samples.size:
+        raise MediaError("audio samples are empty; give at least 2 ms")
+    channels = samples if samples.ndim == 2 else samples[None]
+    if channels.shape[0] > channels.shape[1]:
+        channels = channels.T
+    frame = AudioFrame.from_ndarray(_mixed(_scaled(channels))[None], format="fltp", layout="mono")
+    frame.sample_rate = rate
+    return frame
+
+
+def _scaled(samples: npt.NDArray[Any]) -> Samples:
+    """Samples of any number type as float32 with full scale -1 to 1, shape kept."""
+    kind, size = samples.dtype.kind, samples.dtype.itemsize
+    if kind == "f":
+        with np.errstate(over="ignore"):  # becomes inf, which is refused by name
+            return samples.astype(np.float32)
+    if kind not in "iu" or size > 4:  # a list of ints is int64: what its full scale is, only the caller knows
+        raise MediaError(f"audio samples of type {samples.dtype}: give floats from -1 to 1, or int16")
+    half = np.float32(2 ** (8 * size - 1))
+    scaled: Samples = samples.astype(np.float32) / half
+    return scaled - np.float32(1) if kind == "u" else scaled
+
+
+def _mixed(channels: Samples) -> Samples:
+    """Float channels [channels, samples] averaged to [samples]."""
+    if not np.isfinite(channels).all():
+        raise MediaError("audio samples hold NaN or infinity; give finite ones")
+    mixed: Samples = channels.mean(axis=0, dtype=np.float32)
+    return mixed
+
+
+def _resampled(frames: Iterable[AudioFrame], rate: int) -> Iterator[AudioFrame]:
+    """The same channels at `rate`, as planes of float32."""
+    resampler = AudioResampler(format="fltp", rate=rate)
+    for frame in frames:
+        yield from resampler.resample(frame)
+    yield from resampler.resample(None)  # the filter's tail
+
+
+def _checked_rate(rate: object) -> int:
+    try:
+        value = operator.index(rate)  # type: ignore[arg-type]  # whatever the user gave
+    except TypeError:
+        raise MediaError(f"sampling rate {rate!r} is no integer; give hertz, such as 16000") from None
+    if value not in RATES:
+        raise MediaError(f"sampling rate {value} Hz: give {RATES[0]} to {RATES[-1]}")
+    return value

@@ -1,0 +1,122 @@
+"""EngineConfig: every engine argument, frozen, and resolved once into a new object.
+
+Owns the defaults and all reading of the environment. Knows no model: `resolve` is given a model's limits.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from transduce.errors import ConfigError
+
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+LoadFormat = Literal["auto", "safetensors", "pt", "dummy"]
+GIB = 1 << 30
+KV_SPACE = "TRANSDUCE_CPU_KVCACHE_SPACE"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a model can take: longest encoder input and decoder sequence in tokens (None: no limit)."""
+
+    max_source: int | None
+    max_target: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Engine arguments, named as vLLM names them.
+
+    max_model_len: longest encoder input and longest decoder sequence; None: the model's own positions, or where it
+    has none what the KV pool holds for one request. max_num_seqs: hypotheses decoded side by side.
+    max_num_batched_tokens: decoder tokens per step. max_encode_tokens: encoder rows per step (a larger single item
+    runs alone). kv_cache_bytes: size of the KV pool; None: from TRANSDUCE_CPU_KVCACHE_SPACE (GiB), else free memory.
+    dtype: "auto" is bfloat16 where the CPU multiplies it natively, else float32.
+    load_format: "dummy" gives random weights. attention_backend: None picks the best one.
+    """
+
+    model: str
+    tokenizer: str | None = None
+    revision: str | None = None
+    dtype: DType = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 2048
+    max_encode_tokens: int = 2048
+    block_size: int = 16
+    kv_cache_bytes: int | None = None
+    gpu_memory_utilization: float = 0.9
+    quantization: str | None = None
+    load_format: LoadFormat = "auto"
+    tensor_parallel_size: int = 1
+    enforce_eager: bool = False
+    trust_remote_code: bool = False
+    skip_tokenizer_init: bool = False
+    attention_backend: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_encode_tokens", "block_size"):
+            _positive(name, getattr(self, name))
+        for name in ("max_model_len", "kv_cache_bytes"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name))
+        _only("tensor_parallel_size", self.tensor_parallel_size, 1, "tensor parallelism over several devices")
+        _only("quantization", self.quantization, None, "low-bit weights")
+        _among("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        _among("load_format", self.load_format, ("auto", "safetensors", "pt", "dummy"))
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ConfigError(f"gpu_memory_utilization={self.gpu_memory_utilization!r}: give a fraction in (0, 1]")
+
+
+def resolve(config: EngineConfig, limits: Limits) -> EngineConfig:
+    """A new config with max_model_len bounded by the model and the KV space taken from the environment.
+
+    Raises ConfigError when max_model_len exceeds what the model has positions for, or the environment is malformed.
+    """
+    return replace(
+        config,
+        max_model_len=_model_len(config.max_model_len, limits),
+        kv_cache_bytes=config.kv_cache_bytes if config.kv_cache_bytes is not None else _kv_space(),
+    )
+
+
+def offline() -> bool:
+    """Whether the user asked huggingface_hub not to use the network."""
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}
+
+
+def _model_len(wanted: int | None, limits: Limits) -> int | None:
+    if wanted is not None and limits.max_target is not None and wanted > limits.max_target:
+        raise ConfigError(
+            f"max_model_len={wanted}: the model has {limits.max_target} decoder positions; give at most that"
+        )
+    return wanted if wanted is not None else limits.max_target
+
+
+def _kv_space() -> int | None:
+    text = os.environ.get(KV_SPACE)
+    if text is None:
+        return None
+    try:
+        size = int(float(text) * GIB)
+    except (ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise ConfigError(f"{KV_SPACE}={text!r}: give the size of the KV cache in GiB, such as 4 or 0.5")
+    return size
+
+
+def _positive(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name}={value!r}: give a whole number >= 1")
+
+
+def _only(name: str, value: object, allowed: object, missing: str) -> None:
+    if value != allowed:
+        raise ConfigError(f"{name}={value!r}: {missing} is not available yet; leave it at {allowed!r}")
+
+
+def _among(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r}: give one of {', '.join(allowed)}")

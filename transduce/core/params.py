@@ -1,0 +1,176 @@
+"""What a user asks of generation: SamplingParams and BeamSearchParams, validated when made.
+
+None means "as the checkpoint's generation_config.json has it"; frontend code resolves that. Knows no model.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from transduce.errors import RequestError
+
+
+def _require(ok: bool, name: str, value: object, fix: str) -> None:
+    if not ok:
+        raise RequestError(f"{name}={value!r}: {fix}")
+
+
+def _integer(name: str, value: object, low: int) -> None:
+    inside = isinstance(value, int) and not isinstance(value, bool) and value >= low
+    _require(inside, name, value, f"give a whole number >= {low}")
+
+
+def _number(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    inside = number and not (open_low and value == low)
+    _require(inside, name, value, f"give a number in {'(' if open_low else '['}{low:g}, {high:g}]")
+
+
+def _list(name: str, value: object, of: str) -> None:
+    listed = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+    _require(listed, name, value, f"give a list of {of}")
+
+
+def _token_ids(name: str, ids: Collection[int]) -> None:
+    _list(name, ids, "token ids")
+    for token in ids:
+        _integer(name, token, 0)
+
+
+_INTEGERS = {
+    "top_k": -1,
+    "seed": 0,
+    "max_tokens": 1,
+    "min_tokens": 0,
+    "logprobs": 0,
+    "truncate_prompt_tokens": 1,
+}
+_FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output")
+_NUMBERS = {  # low, high, whether low itself is refused
+    "temperature": (0.0, 1e4, False),
+    "top_p": (0.0, 1.0, True),
+    "min_p": (0.0, 1.0, False),
+    "presence_penalty": (-2.0, 2.0, False),
+    "frequency_penalty": (-2.0, 2.0, False),
+    "repetition_penalty": (0.0, 1e4, True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to generate. An unset (None) field takes the checkpoint's generation_config value, else the neutral one.
+
+    n: samples per prompt. temperature: 0 is greedy. top_k: 0 or -1 is off. seed: None draws a fresh one.
+    max_tokens, min_tokens: new tokens. stop: strings that end the text; stop_token_ids: tokens that do.
+    ignore_eos: run on to max_tokens. logprobs: how many of the likeliest tokens to report beside the chosen one.
+    presence_penalty, frequency_penalty count output tokens; repetition_penalty counts the decoder prompt too.
+    logit_bias: token id to an addition, in [-100, 100]. allowed_token_ids: nothing else may be generated.
+    bad_words: strings or lists of token ids that may not be generated.
+    truncate_prompt_tokens: keep that many source tokens (reported in the output); without it a long prompt is refused.
+
+    Raises RequestError when a value is out of range, naming it and the range.
+    """
+
+    n: int = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: str | Sequence[str] | None = None
+    stop_token_ids: Sequence[int] | None = None
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float | None = None
+    logit_bias: Mapping[int, float] | None = None
+    allowed_token_ids: Sequence[int] | None = None
+    bad_words: Sequence[str | Sequence[int]] | None = None
+    skip_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    truncate_prompt_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _integer("n", self.n, 1)
+        for name, low in _INTEGERS.items():
+            if (value := getattr(self, name)) is not None:
+                _integer(name, value, low)
+        for name, (least, most, open_low) in _NUMBERS.items():
+            if (value := getattr(self, name)) is not None:
+                _number(name, value, least, most, open_low=open_low)
+        for name in _FLAGS:
+            _require(isinstance(getattr(self, name), bool), name, getattr(self, name), "give True or False")
+        for name in ("stop_token_ids", "allowed_token_ids"):
+            if (value := getattr(self, name)) is not None:
+                _token_ids(name, value)
+        self._check_texts()
+        self._check_bias()
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.allowed_token_ids is not None:
+            some = len(self.allowed_token_ids) > 0
+            _require(some, "allowed_token_ids", self.allowed_token_ids, "name at least one")
+        if self.max_tokens is not None and self.min_tokens is not None:
+            fix = f"it may not exceed max_tokens={self.max_tokens}"
+            _require(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, fix)
+
+    def _check_texts(self) -> None:
+        if self.stop is not None and not isinstance(self.stop, str):
+            _list("stop", self.stop, "strings")
+        for text in self.stop_strings:
+            _require(isinstance(text, str) and text != "", "stop", text, "give non-empty strings")
+        if self.bad_words is not None:
+            _list("bad_words", self.bad_words, "strings or lists of token ids")
+        for word in self.bad_words or ():
+            if not isinstance(word, str):
+                _token_ids("bad_words", word)
+            _require(len(word) > 0, "bad_words", word, "give non-empty strings or lists of token ids")
+
+    def _check_bias(self) -> None:
+        if self.logit_bias is None:
+            return
+        fix = "give a map from token ids to numbers"
+        _require(isinstance(self.logit_bias, Mapping), "logit_bias", self.logit_bias, fix)
+        for token, bias in self.logit_bias.items():
+            _integer("logit_bias", token, 0)
+            _number(f"logit_bias[{token}]", bias, -100.0, 100.0)
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """`stop` as a tuple."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearchParams:
+    """Beam search. Only `beam_width=1`, which is greedy, is available so far; a wider one is refused.
+
+    The other fields are as in SamplingParams.
+    """
+
+    beam_width: int
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        _integer("beam_width", self.beam_width, 1)
+        fix = "beam search is not available yet; beam_width=1 (greedy) or SamplingParams work"
+        _require(self.beam_width == 1, "beam_width", self.beam_width, fix)
+        self.as_sampling()
+
+    def as_sampling(self) -> SamplingParams:
+        """The same request as greedy SamplingParams."""
+        return SamplingParams(
+            temperature=0.0,
+            max_tokens=self.max_tokens,
+            min_tokens=self.min_tokens,
+            ignore_eos=self.ignore_eos,
+            skip_special_tokens=self.skip_special_tokens,
+        )

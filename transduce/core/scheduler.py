@@ -1,0 +1,292 @@
+"""The scheduler: which requests run, what each step computes, and what becomes of its results.
+
+Owns every Sequence and Group, with their block tables and encoder entries. Knows no tensor, no model and no text;
+`plan` hands out integers and `commit` takes integers back. At most one plan is outstanding at a time.
+
+    add ─▶ waiting ─admit─▶ running ─plan─▶ runner ─commit─▶ running … ─▶ finished
+              ▲                │
+              └── preempted ◀──┘  (keeps everything but its pages)
+"""
+
+from dataclasses import dataclass
+
+from transduce.core import search
+from transduce.core.blocks import BlockPool, BlockTable
+from transduce.core.capacity import Budgets, refuse_if_too_large
+from transduce.core.encoder_cache import EncoderCache
+from transduce.core.encoding import Encoding
+from transduce.core.plan import Chunk, StepPlan, StepResult
+from transduce.core.queue import WaitingQueue
+from transduce.core.request import Delta, Output, Request
+from transduce.core.search import Continuation
+from transduce.core.sequence import Group, Sequence
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened so far."""
+
+    prompt_tokens: int = 0
+    encoded_rows: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    finished: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """A decision of this plan: `length` more tokens of a sequence, after the copies that make its pages its own."""
+
+    group: Group
+    sequence: Sequence
+    length: int
+    copies: list[tuple[int, int]]
+
+
+class Scheduler:
+    """Continuous batching over one pool of self- and cross-attention pages."""
+
+    def __init__(self, budgets: Budgets, pool: BlockPool) -> None:
+        self._budgets = budgets
+        self._pool = pool
+        self.cache = EncoderCache(pool, budgets.block_size, budgets.cross_slabs)
+        self.counters = Counters()
+        self._groups: dict[str, Group] = {}
+        self._waiting = WaitingQueue()
+        self._running: list[Group] = []
+        self._encoding = Encoding(budgets.max_encode_tokens)
+        self._next_plan = StepPlan()
+        self._runs: list[_Run] = []
+        self._arrivals = 0
+        self._seq_ids = 0
+        self._step = 0
+        self._tokens_left = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether any request is waiting or running."""
+        return bool(self._groups)
+
+    @property
+    def running(self) -> int:
+        """Requests that hold pages."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that do not."""
+        return len(self._waiting)
+
+    # Arrival and departure
+
+    def add(self, request: Request) -> None:
+        """Queue a request. Raises CapacityError, with the numbers, when it could never run."""
+        assert request.request_id not in self._groups, f"request id {request.request_id!r} is in use"
+        refuse_if_too_large(self._budgets, self._pool.capacity, request)
+        self._arrivals += 1
+        table = BlockTable(self._pool, self._budgets.block_size, self._budgets.self_slabs)
+        first = self._new_sequence(0, list(request.prompt), table)
+        group = Group(request, search.make(request), self._arrivals, [first])
+        self._groups[request.request_id] = group
+        self._waiting.add(group)
+        self.counters.prompt_tokens += len(request.prompt)
+
+    def finish(self, request_id: str, index: int, at: int) -> None:
+        """End hypothesis `index` after `at` new tokens (a stop string matched); later ones are not counted."""
+        group = self._groups.get(request_id)
+        if group is None:
+            return
+        for sequence in [s for s in group.live if s.index == index]:
+            self.counters.generated_tokens -= group.generated(sequence) - at
+            self._drop_sequence(group, sequence)
+        if not group.live:
+            self._end(group)
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request and free all it holds; unknown ids are ignored."""
+        group = self._groups.get(request_id)
+        if group is not None:
+            for sequence in list(group.live):
+                self._drop_sequence(group, sequence)
+            self._end(group)
+
+    # Planning
+
+    def plan(self) -> StepPlan:
+        """What the next step computes; empty when nothing can run."""
+        outstanding = bool(self._runs) or self._encoding.outstanding
+        assert not outstanding, "the last plan was neither committed nor failed"
+        self._step += 1
+        self._tokens_left = self._budgets.max_num_batched_tokens
+        self._encoding.begin()
+        # Least recently served first, so that a group the budget left out comes next; one-token groups before prefills.
+        for group in sorted(self._running, key=lambda g: (g.served, g.prefilling, g.arrival)):
+            if group in self._running:
+                self._plan_group(group)
+        self._admit()
+        return self._take_plan()
+
+    def _plan_group(self, group: Group) -> None:
+        if not group.readable:
+            return
+        if group.prefix and group.live[0].computed >= group.prefix:
+            group.share_prefix()
+        for sequence, most in group.todo():
+            length = min(most, self._tokens_left)
+            if length == 0 or not self._plan_run(group, sequence, length):
+                return
+            group.served = self._step
+            self._tokens_left -= length
+
+    def _plan_run(self, group: Group, sequence: Sequence, length: int) -> bool:
+        """Give the sequence pages of its own for `length` more tokens; False if that took the group's own pages."""
+        start, end = sequence.computed, sequence.computed + length
+        while not self.cache.evict(sequence.table.needed(start, end)):
+            newest = max(self._running, key=lambda g: g.arrival)
+            self._preempt(newest)
+            if newest is group:
+                return False
+        self._runs.append(_Run(group, sequence, length, sequence.table.make_writable(start, end)))
+        return True
+
+    def _take_plan(self) -> StepPlan:
+        """Fix the decisions as integers, now that no later one can preempt an earlier one."""
+        plan, self._next_plan = self._next_plan, StepPlan()
+        plan.encode = self._encoding.take()
+        plan.copies = [copy for run in self._runs for copy in run.copies]
+        plan.chunks = [self._chunk(run) for run in self._runs]
+        return plan
+
+    def _chunk(self, run: _Run) -> Chunk:
+        group, sequence = run.group, run.sequence
+        start, end = sequence.computed, sequence.computed + run.length
+        tokens, blocks = tuple(sequence.tokens[start:end]), tuple(sequence.table.blocks)
+        reads = (group.read(sequence),) if end == len(sequence.tokens) else ()
+        return Chunk(sequence.seq_id, start, tokens, blocks, group.segments(start, run.length), reads)
+
+    # Admission and preemption
+
+    def _admit(self) -> None:
+        while (group := self._waiting.first()) is not None and self._fits(group):
+            self._waiting.pop_first()
+            self._running.append(group)
+            group.entries = [self.cache.acquire(source) for source in group.request.inputs]
+            for entry in group.entries:
+                self._encoding.add(entry)
+            if not group.started:
+                group.started = True
+                self._next_plan.started.append((group.live[0].seq_id, group.request.rules))
+            self._plan_group(group)
+
+    def _fits(self, group: Group) -> bool:
+        """Whether hypotheses, budgets and pages allow the group now; makes the room it needs, all or nothing."""
+        request, budgets = group.request, self._budgets
+        width = sum(g.request.width for g in self._running)
+        if self._tokens_left == 0 or width + request.width > budgets.max_num_seqs:
+            return False
+        new = {s.key: s for s in request.inputs if self.cache.find(s.key) is None}
+        if not self._encoding.admits(new.values()):
+            return False
+        needed = sum(budgets.cross_blocks(s.rows) for s in new.values())
+        needed += sum(s.table.missing(len(s.tokens)) for s in group.live)
+        spare = sum(len(g.live) for g in self._running) * budgets.self_slabs
+        keep = frozenset(s.key for s in request.inputs)
+        if self._pool.free + self.cache.evictable(keep) < needed + spare:
+            return False
+        self.cache.evict(needed, keep)
+        group.live[0].table.grow(len(group.live[0].tokens))
+        return True
+
+    def _preempt(self, group: Group) -> None:
+        self.counters.preemptions += 1
+        self._leave(group)
+        self._runs = [run for run in self._runs if run.group is not group]
+        group.give_up_pages()
+        self._waiting.put_back(group)
+
+    # Results
+
+    def commit(self, result: StepResult) -> list[Output]:
+        """Take a step's results: advance every group whose hypotheses all have their row; what changed, per request."""
+        runs, self._runs = self._runs, []
+        self.counters.encoded_rows += self._encoding.commit()
+        for run in runs:
+            run.sequence.computed += run.length
+            if run.sequence.remaining == 0 and run.sequence in run.group.live:
+                run.group.collect(run.sequence, result)
+        return self._advance_rounds()
+
+    def fail(self, error: str) -> list[Output]:
+        """The outstanding plan's step failed: its requests end with `error`, and with them go its encoder entries."""
+        ran, self._runs = {run.group for run in self._runs}, []
+        entries = self._encoding.fail()
+        lost = [g for g in self._running if g in ran or any(entry in entries for entry in g.entries)]
+        for group in lost:
+            self.abort(group.request.request_id)
+        ended = [Output(group.request.request_id, finished=True, error=error) for group in lost]
+        return ended + self._advance_rounds()
+
+    def _advance_rounds(self) -> list[Output]:
+        """Advance the groups whose round is complete: by this step, or because `finish` took the last one missing."""
+        return [self._advance(group) for group in list(self._running) if group.complete]
+
+    def _advance(self, group: Group) -> Output:
+        rows = group.rows
+        group.rows = {}
+        output = Output(group.request.request_id)
+        by_parent: dict[int, list[Continuation]] = {seq_id: [] for seq_id in rows}
+        for continuation in group.search.advance(rows):
+            by_parent[continuation.parent].append(continuation)
+            output.deltas.append(continuation.delta)
+            self.counters.generated_tokens += 1
+        for parent in list(group.live):
+            if not rows[parent.seq_id].candidates:
+                output.error = "every token is forbidden by the request's rules"
+                output.deltas += [Delta(index, finish_reason="error") for index in rows[parent.seq_id].indices]
+            self._continue(group, parent, by_parent[parent.seq_id])
+        if not group.live:
+            output.finished = True
+            self._end(group)
+        return output
+
+    def _continue(self, group: Group, parent: Sequence, continuations: list[Continuation]) -> None:
+        """Fork the parent into its survivors; the first of them moves into the parent's place."""
+        survivors = [c for c in continuations if c.finish is None]
+        if not survivors:
+            self._drop_sequence(group, parent)
+            return
+        for continuation in survivors[1:]:
+            child = self._new_sequence(continuation.index, [*parent.tokens, continuation.token], parent.table.fork())
+            child.computed = parent.computed
+            group.live.append(child)
+            self._next_plan.forks.append((parent.seq_id, child.seq_id))
+        parent.index = survivors[0].index
+        parent.tokens.append(survivors[0].token)
+
+    # Bookkeeping
+
+    def _end(self, group: Group) -> None:
+        del self._groups[group.request.request_id]
+        self.counters.finished += 1
+        if group in self._running:
+            self._leave(group)
+        else:
+            self._waiting.remove(group)
+
+    def _leave(self, group: Group) -> None:
+        self._running.remove(group)
+        for entry in group.entries:
+            self.cache.release(entry)
+        group.entries.clear()
+        self._encoding.prune()
+
+    def _drop_sequence(self, group: Group, sequence: Sequence) -> None:
+        group.live.remove(sequence)
+        group.rows.pop(sequence.seq_id, None)
+        sequence.table.clear()
+        if group.started:
+            self._next_plan.dropped.append(sequence.seq_id)
+
+    def _new_sequence(self, index: int, tokens: list[int], table: BlockTable) -> Sequence:
+        self._seq_ids += 1
+        return Sequence(self._seq_ids, index, tokens, table)

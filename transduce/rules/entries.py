@@ -1,0 +1,61 @@
+"""Addressing single entries of scores [rows, vocab]: indices are made on the host, an edit is one operator.
+
+Knows no rule and no state.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Ids = npt.NDArray[np.int64]
+Entries = tuple[Tensor, Tensor]
+
+
+def ragged(scores: Tensor, rows: Sequence[int], tokens: Sequence[Sequence[int] | Ids]) -> Entries:
+    """Index of scores[rows[i], t] for every t of tokens[i]; ids without a column in `scores` are left out."""
+    lines, columns = _addresses(scores.shape[1], rows, tokens)
+    return _moved(lines, scores.device), _moved(columns, scores.device)
+
+
+def counted(scores: Tensor, rows: Sequence[int], tokens: Sequence[Ids]) -> tuple[Entries, Tensor]:
+    """As `ragged`, each entry once, and how often each of them was there."""
+    vocab = scores.shape[1]
+    lines, columns = _addresses(vocab, rows, tokens)
+    flat, counts = np.unique(lines * vocab + columns, return_counts=True)
+    entries = _moved(flat // vocab, scores.device), _moved(flat % vocab, scores.device)
+    return entries, _moved(counts, scores.device)
+
+
+def grid(rows: Sequence[int], tokens: Tensor) -> Entries:
+    """Index of scores[row, t] for every row and every t of `tokens` [n]."""
+    return whole(rows, tokens.device).unsqueeze(1), tokens
+
+
+def whole(rows: Sequence[int], device: torch.device) -> Tensor:
+    """Index [rows] of whole rows."""
+    return torch.tensor(rows, dtype=torch.long, device=device)
+
+
+def forbid(scores: Tensor, entries: Entries) -> None:
+    """Set entries to -inf."""
+    scores[entries] = -torch.inf
+
+
+def force(scores: Tensor, rows: Sequence[int], tokens: Tensor) -> None:
+    """Leave rows nothing but `tokens` [n], at score 0."""
+    scores.index_fill_(0, whole(rows, scores.device), -torch.inf)
+    scores[grid(rows, tokens)] = 0.0
+
+
+def _addresses(vocab: int, rows: Sequence[int], tokens: Sequence[Sequence[int] | Ids]) -> tuple[Ids, Ids]:
+    columns = np.concatenate([np.asarray(ids, dtype=np.int64) for ids in tokens])
+    lines = np.repeat(np.asarray(rows, dtype=np.int64), [len(ids) for ids in tokens])
+    known = columns < vocab
+    return lines[known], columns[known]
+
+
+def _moved(ids: Ids, device: torch.device) -> Tensor:
+    return torch.from_numpy(ids).to(device)

@@ -1,0 +1,1 @@
+"""Running a plan: loading, memory layout, step inputs, graphs, sampling."""

@@ -1,0 +1,146 @@
+"""From scores to tokens: the best one, draws, and log-probabilities, for one slice of the rows read.
+
+Owns the warpers (temperature, top-k, top-p, min-p, in transformers' order) and the noise of draws. Knows no
+sequence and no rule: the caller says which rows it edits, and edits them. A row does not depend on other rows.
+"""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from transduce.core.plan import Candidate
+from transduce.core.request import Read, Sampling
+
+Edit = Callable[[Sequence[int], Tensor], None]
+"""edit(rows, scores) changes scores [len(rows), vocab] in place; scores[i] are those of row rows[i]."""
+
+_WORD = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one read gave: a candidate per sample, none where no token has a finite score.
+
+    observed: the most likely (token, logprob), best first; None where none were asked for or no candidate is.
+    """
+
+    candidates: tuple[Candidate, ...]
+    observed: tuple[tuple[int, float], ...] | None = None
+
+
+def choose(logits: Tensor, reads: Sequence[Read], edited: Collection[int], edit: Edit) -> list[Choice]:
+    """What each row of logits [rows, vocab] gives for its read; of equal scores the lower token is the better.
+
+    Rows in `edited`, and those whose reads sample or report log-probabilities, are copied to float32 and handed
+    to one call of `edit`; the others cost a maximum. Reported log-probabilities are of scores that are edited but
+    not warped.
+    """
+    scored = [row for row, read in enumerate(reads) if row in edited or not _only_best(read)]
+    if not scored:
+        return _best(logits)
+    choices = _best(logits) if len(scored) < len(reads) else [Choice(())] * len(reads)
+    scores = logits[scored].to(torch.float32)
+    edit(scored, scores)
+    for row, line, best in zip(scored, scores, _best(scores), strict=True):
+        choices[row] = _answer(line, reads[row], best)
+    return choices
+
+
+def warp(scores: Tensor, sampling: Sampling) -> Tensor:
+    """Log-probabilities [vocab] to draw from, of scores [vocab] (float32) with at least one finite."""
+    scores = scores / sampling.temperature
+    if sampling.top_k > 0:
+        scores = _top_k(scores, sampling.top_k)
+    if sampling.top_p < 1:
+        scores = _top_p(scores, sampling.top_p)
+    if sampling.min_p > 0:
+        scores = _min_p(scores, sampling.min_p)
+    return scores.log_softmax(-1)
+
+
+def draw(logprobs: Tensor, uniforms: Sequence[float]) -> list[int]:
+    """The token of logprobs [vocab] at each of `uniforms` in [0, 1), by the inverse cumulative distribution.
+
+    No token of probability 0 is drawn: its cumulative sum is its predecessor's, and the search is for a greater.
+    """
+    # On the host, where sums run from left to right; a parallel scan need not rise monotonically.
+    cumulative = logprobs.exp().cpu().cumsum(-1, dtype=torch.float64)
+    points = torch.tensor(uniforms, dtype=torch.float64) * cumulative[-1]
+    return torch.searchsorted(cumulative, points, right=True).tolist()
+
+
+def uniform(seed: int, sample: int, position: int) -> float:
+    """A number in [0, 1) that its arguments alone determine: splitmix64's finaliser over each in turn."""
+    state = 0
+    for counter in (seed, sample, position):
+        state = _mixed((state + counter + 0x9E3779B97F4A7C15) & _WORD)
+    return (state >> 11) * 2.0**-53
+
+
+def _only_best(read: Read) -> bool:
+    return read.sampling is None and read.logprobs is None
+
+
+def _best(scores: Tensor) -> list[Choice]:
+    # max rather than argmax: it tells rows without any allowed token in the same pass, and is faster on CPU.
+    values, tokens = scores.max(-1)
+    return [
+        Choice((Candidate(token, None),) if math.isfinite(value) else ())
+        for value, token in zip(values.tolist(), tokens.tolist(), strict=True)
+    ]
+
+
+def _answer(scores: Tensor, read: Read, best: Choice) -> Choice:
+    if _only_best(read) or not best.candidates:
+        return best
+    tokens = [candidate.token for candidate in best.candidates]
+    if read.sampling is not None:
+        seed = read.sampling.seed
+        noise = [uniform(seed, sample, read.position) for sample in read.samples]
+        tokens = draw(warp(scores, read.sampling), noise)
+    if read.logprobs is None:
+        return Choice(tuple(Candidate(token, None) for token in tokens))
+    logprobs = scores.log_softmax(-1)
+    chosen = zip(tokens, logprobs[tokens].tolist(), strict=True)
+    return Choice(tuple(Candidate(*each) for each in chosen), _most_likely(logprobs, read.logprobs))
+
+
+def _most_likely(logprobs: Tensor, count: int) -> tuple[tuple[int, float], ...]:
+    if count == 0:
+        return ()
+    least = logprobs.topk(min(count, len(logprobs))).values[-1].clamp(min=torch.finfo(logprobs.dtype).min)
+    # topk may leave out any of equal scores: take all of them, by token, and cut after a stable sort.
+    tokens = (logprobs >= least).nonzero().squeeze(1)
+    values, order = logprobs[tokens].sort(descending=True, stable=True)
+    return tuple(zip(tokens[order].tolist(), values.tolist(), strict=True))[:count]
+
+
+def _top_k(scores: Tensor, count: int) -> Tensor:
+    least = scores.topk(min(count, len(scores))).values[-1]
+    return scores.masked_fill(scores < least, -torch.inf)
+
+
+def _top_p(scores: Tensor, mass: float) -> Tensor:
+    probs = scores.softmax(-1)
+    # Tokens this unlikely cannot make up 1 - mass together, so they go unsorted (the 2 is for rounding).
+    tail = probs < (1 - mass) / (2 * len(probs))
+    head = (~tail).nonzero().squeeze(1)
+    head = head[scores[head].sort(stable=True).indices]
+    below = probs.masked_fill(~tail, 0).sum(dtype=torch.float64)
+    cumulative = (below + probs[head].cumsum(-1, dtype=torch.float64)).to(torch.float32)
+    removed = head[:-1][cumulative[:-1] <= 1 - mass]
+    return scores.masked_fill(tail, -torch.inf).index_fill_(0, removed, -torch.inf)
+
+
+def _min_p(scores: Tensor, share: float) -> Tensor:
+    probs = scores.softmax(-1)
+    return scores.masked_fill(probs < share * probs.max(), -torch.inf)
+
+
+def _mixed(word: int) -> int:
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
+    return word ^ word >> 31

@@ -1,0 +1,180 @@
+"""The parity comparison turns red for every single thing that could be wrong."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.models import cases
+from tests.models.harness import TOLERANCE, Result, Run, difference, load, run
+from tests.models.tiny import Case, Checkpoint, State, checkpoint
+from transduce.layers.step import StepInput
+from transduce.models.base import find
+
+SHALLOW = (
+    cases.bart("one layer", {"encoder_layers": 1, "decoder_layers": 1}),
+    cases.t5("one layer", {"num_layers": 1, "feed_forward_proj": "gated-gelu"}, untie=("lm_head",)),
+    cases.marian(
+        "one layer, three tables",
+        {"encoder_layers": 1, "decoder_layers": 1, **cases.THREE_TABLES},
+    ),
+    cases.whisper("one layer", {"encoder_layers": 1, "decoder_layers": 1}),
+)
+
+
+def _by_name(table: tuple[Case, ...], name: str) -> Case:
+    return next(case for case in table if case.name == name)
+
+
+def _differs(case: Case, made: Checkpoint, raw: Mapping[str, Any], state: State) -> bool:
+    loaded = load(find(case.model_type), raw, state)
+    return difference(run(loaded, made.sources, made.decoder, 99), made.expected) > 2 * TOLERANCE
+
+
+def _changed(name: str, tensor: Tensor) -> Tensor:
+    """Biases and norms switched off, matrices and tables turned by a row."""
+    if tensor.dim() == 1 or name == "final_logits_bias":
+        return torch.ones_like(tensor) if name.endswith("norm.weight") else torch.zeros_like(tensor)
+    return tensor.roll(1, 0)
+
+
+@pytest.mark.parametrize("case", SHALLOW, ids=lambda case: case.model_type)
+def test_every_tensor_of_a_checkpoint_matters(case: Case) -> None:
+    """But for key biases: they add the same to all of a query's scores."""
+    made = checkpoint(case)
+    unnoticed = {
+        name
+        for name, tensor in made.state.items()
+        if not _differs(case, made, case.raw, {**made.state, name: _changed(name, tensor)})
+    }
+    assert unnoticed == {name for name in made.state if name.endswith("k_proj.bias")}
+
+
+FLAGS: tuple[tuple[Case, dict[str, Any]], ...] = (
+    (_by_name(cases.BART, "plain"), {"scale_embedding": True}),
+    (_by_name(cases.BART, "scaled embedding"), {"scale_embedding": False}),
+    (_by_name(cases.BART, "plain"), {"activation_function": "relu"}),
+    (_by_name(cases.BART, "plain"), {"activation_function": "gelu_new"}),
+    (_by_name(cases.BART, "gelu_new"), {"activation_function": "gelu"}),
+    (_by_name(cases.BART, "swish"), {"activation_function": "gelu"}),
+    (_by_name(cases.BART, "plain"), {"encoder_attention_heads": 4}),
+    (_by_name(cases.BART, "plain"), {"encoder_layers": 1}),
+    (_by_name(cases.MARIAN, "scaled embedding"), {"scale_embedding": False}),
+    (_by_name(cases.MARIAN, "sines"), {"scale_embedding": True}),
+    (_by_name(cases.MARIAN, "relu"), {"activation_function": "gelu"}),
+    (_by_name(cases.T5, "1.0"), {"tie_word_embeddings": False}),
+    (_by_name(cases.T5, "1.1"), {"tie_word_embeddings": True}),
+    (_by_name(cases.T5, "1.1 as transformers 5 saves it"), {"scale_decoder_outputs": None}),
+    (_by_name(cases.T5, "1.1"), {"feed_forward_proj": "gated-relu"}),
+    (_by_name(cases.T5, "exact gelu"), {"feed_forward_proj": "gelu_new"}),
+    (_by_name(cases.T5, "1.0"), {"relative_attention_max_distance": 11}),
+    (_by_name(cases.T5, "coarse epsilon"), {"layer_norm_epsilon": 1e-6}),
+    (_by_name(cases.T5, "deep decoder"), {"num_decoder_layers": None}),
+    (_by_name(cases.WHISPER, "relu"), {"activation_function": "gelu"}),
+    (_by_name(cases.WHISPER, "plain"), {"decoder_attention_heads": 4}),
+)
+
+
+@pytest.mark.parametrize(("case", "wrong"), FLAGS, ids=[f"{c.model_type}: {c.name}, {w}" for c, w in FLAGS])
+def test_every_flag_matters(case: Case, wrong: dict[str, Any]) -> None:
+    made = checkpoint(case)
+    assert _differs(case, made, {**case.raw, **wrong}, made.state)
+
+
+def _swapped(first: str, second: str) -> Callable[[State], State]:
+    """Exchange tensors whose names differ in this."""
+
+    def change(state: State) -> State:
+        pairs = [(name, name.replace(first, second)) for name in state if first in name]
+        return {**state, **{a: state[b] for a, b in pairs}, **{b: state[a] for a, b in pairs}}
+
+    return change
+
+
+def _scaled(pattern: str, factor: float) -> Callable[[State], State]:
+    def change(state: State) -> State:
+        return {name: t * factor if re.search(pattern, name) else t for name, t in state.items()}
+
+    return change
+
+
+def _dropped(name: str) -> Callable[[State], State]:
+    return lambda state: {key: tensor for key, tensor in state.items() if key != name}
+
+
+WEIGHTS: tuple[tuple[Case, str, Callable[[State], State]], ...] = (
+    (
+        _by_name(cases.BART, "plain"),
+        "sides' positions swapped",
+        _swapped("encoder.embed_positions", "decoder.embed_positions"),
+    ),
+    (_by_name(cases.BART, "tied, but the head differs"), "head ignored", _dropped("lm_head.weight")),
+    (_by_name(cases.BART, "plain"), "logits bias dropped", _dropped("final_logits_bias")),
+    (
+        _by_name(cases.MARIAN, "learned positions"),
+        "stored positions ignored",
+        _dropped("model.decoder.embed_positions.weight"),
+    ),
+    (_by_name(cases.T5, "1.0"), "attention scaled", _scaled(r"\.q\.weight", 8**-0.5)),
+    (
+        _by_name(cases.T5, "1.0"),
+        "biases of the sides swapped",
+        _swapped(
+            "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+            "decoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+        ),
+    ),
+    (
+        _by_name(cases.T5, "1.1"),
+        "gate and linear swapped",
+        _swapped("wi_0", "wi_1"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("case", "change"), [(c, f) for c, _, f in WEIGHTS], ids=[f"{c.model_type}: {what}" for c, what, _ in WEIGHTS]
+)
+def test_every_mixed_up_tensor_is_noticed(case: Case, change: Callable[[State], State]) -> None:
+    made = checkpoint(case)
+    assert _differs(case, made, case.raw, change(made.state))
+
+
+class LatePositions(Run):
+    """After the first step, positions are one too many."""
+
+    def step(self, spans: Sequence[tuple[int, int]]) -> StepInput:
+        step = super().step(spans)
+        return replace(step, positions=step.positions + any(start for start, _ in spans))
+
+
+class OthersRows(Run):
+    """Each sequence reads another's encoder rows."""
+
+    def step(self, spans: Sequence[tuple[int, int]]) -> StepInput:
+        step = super().step(spans)
+        self.cross_blocks, self.rows = np.roll(self.cross_blocks, 1, axis=0), [self.rows[-1], *self.rows[:-1]]
+        cross = super().step(spans).groups["cross"]
+        return replace(step, groups={**step.groups, "cross": cross})
+
+
+@pytest.mark.parametrize(
+    ("case", "broken"),
+    [(case, OthersRows) for case in SHALLOW]
+    + [(case, LatePositions) for case in SHALLOW if case.model_type != "t5"],  # T5's positions are the kernel's
+    ids=lambda value: value.model_type if isinstance(value, Case) else value.__name__,
+)
+def test_a_wrong_step_is_noticed(case: Case, broken: type[Run]) -> None:
+    made = checkpoint(case)
+    loaded = load(find(case.model_type), case.raw, made.state)
+    decoder = [tokens[:8] for tokens in made.decoder]
+    with torch.inference_mode():
+        batch = broken(loaded, made.sources, decoder)
+        logits = batch.decode(2)
+    expected = [rows[:8] for rows in made.expected.logits]
+    assert difference(Result(batch.encoded, logits), Result(made.expected.encoded, expected)) > 2 * TOLERANCE

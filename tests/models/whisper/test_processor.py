@@ -1,0 +1,140 @@
+"""Whisper's processor: features as transformers makes them, and the prompt's grammar."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import WhisperFeatureExtractor
+
+from tests.models.tokenizers import whisper_tokenizer
+from transduce.errors import CheckpointError, MediaError, RequestError
+from transduce.models.base import find
+from transduce.models.whisper.processor import Prompt, WhisperProcessor, feature_extractor
+
+RATE = 16_000
+START, EN, DE, TRANSLATE, TRANSCRIBE, PREVIOUS, PLAIN = 5, 6, 7, 8, 9, 10, 11
+
+
+def _processor(multilingual: bool = True, language: str | None = None, task: str = "transcribe") -> WhisperProcessor:
+    prompt = Prompt(start=START, multilingual=multilingual, language=language, task=task, previous=3)
+    return WhisperProcessor(whisper_tokenizer(), WhisperFeatureExtractor(), prompt)
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({"language": "en"}, (START, EN, TRANSCRIBE, PLAIN)),
+        ({"language": "German", "task": "translate"}, (START, DE, TRANSLATE, PLAIN)),
+        ({"language": "<|de|>", "timestamps": True}, (START, DE, TRANSCRIBE)),
+        ({"language": "en", "prompt": "the cat"}, (PREVIOUS, 0, 1, START, EN, TRANSCRIBE, PLAIN)),
+        ({"language": "en", "prompt": "cat the cat the sat"}, (PREVIOUS, 1, 0, 2, START, EN, TRANSCRIBE, PLAIN)),
+        ({"language": "en", "prompt": "", "task": None}, (START, EN, TRANSCRIBE, PLAIN)),
+    ],
+)
+def test_options_become_the_prefix(options: Mapping[str, object], ids: tuple[int, ...]) -> None:
+    assert _processor().decoder_ids(None, options) == ids
+    assert _processor().decoder_ids("", options) == ids
+
+
+def test_the_checkpoint_says_what_a_request_does_not() -> None:
+    assert _processor(language="de", task="translate").decoder_ids(None, {}) == (START, DE, TRANSLATE, PLAIN)
+
+
+def test_english_only_models_take_no_language_or_task_token() -> None:
+    processor = _processor(multilingual=False)
+    assert processor.decoder_ids(None, {}) == (START, PLAIN)
+    assert processor.decoder_ids(None, {"language": "English", "task": "transcribe"}) == (START, PLAIN)
+    assert processor.decoder_ids(None, {"timestamps": True, "prompt": "sat"}) == (PREVIOUS, 2, START)
+
+
+@pytest.mark.parametrize(
+    ("multilingual", "options", "message"),
+    [
+        (False, {"language": "de"}, "English-only; leave language out"),
+        (False, {"task": "translate"}, "English-only and can only transcribe"),
+        (False, {"task": "sing"}, "'sing' is unknown"),
+        (True, {}, "name the audio's, such as language='en'"),
+        (True, {"language": "elvish"}, "'elvish' is unknown"),
+        (True, {"language": "french"}, "'french' is unknown"),
+        (True, {"language": "en", "timestamps": "word"}, "timestamps 'word'"),
+        (True, {"language": "en", "speed": 2}, "unknown option speed"),
+        (True, {"language": "en", "prompt": "the <|de|>"}, "holds a special token"),
+    ],
+)
+def test_what_cannot_be_is_refused(multilingual: bool, options: Mapping[str, object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        _processor(multilingual).decoder_ids(None, options)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "ids"),
+    [
+        ("<|startoftranscript|><|de|> cat", (START, DE, 1)),
+        ("the cat", (START, 0, 1)),
+        ([START, EN], (START, EN)),
+        ([PREVIOUS, 2, START, EN], (PREVIOUS, 2, START, EN)),
+    ],
+)
+def test_a_prompt_is_the_decoders_own(prompt: str | list[int], ids: tuple[int, ...]) -> None:
+    assert _processor().decoder_ids(prompt, {}) == ids
+    with pytest.raises(RequestError, match="language"):
+        _processor().decoder_ids(prompt, {"language": "en"})
+
+
+def test_without_a_tokenizer_ids_still_work() -> None:
+    processor = WhisperProcessor(None, WhisperFeatureExtractor(), _processor().prompt)
+    assert processor.decoder_ids([EN], {}) == (START, EN)
+    with pytest.raises(RequestError, match="no tokenizer"):
+        processor.decoder_ids(None, {"language": "en"})
+
+
+def test_features_are_transformers_own() -> None:
+    samples = np.random.default_rng(0).standard_normal(2 * RATE).astype(np.float32) / 10
+    item = _processor().item((samples, RATE))
+    expected = WhisperFeatureExtractor()(samples, sampling_rate=RATE, return_tensors="np")["input_features"][0]
+    np.testing.assert_array_equal(item.data, expected)
+    assert item.data.dtype == np.float32
+    assert (item.rows, item.cost) == (1500, 1500)
+
+
+def test_a_whole_window_fits_and_more_does_not() -> None:
+    assert _processor().item((np.zeros(30 * RATE, np.float32), RATE)).rows == 1500
+    with pytest.raises(MediaError, match=r"audio of 30\.5 s is longer than the model's 30 s"):
+        _processor().item((np.zeros(61 * RATE // 2, np.float32), RATE))
+
+
+def test_no_audio_is_refused() -> None:
+    with pytest.raises(MediaError):
+        _processor().item((np.zeros(0, np.float32), RATE))
+    with pytest.raises(RequestError, match="multi_modal_data"):
+        _processor().source_ids("some text")
+
+
+def test_an_extractor_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    assert feature_extractor(tmp_path, mels=128, rows=1500).feature_size == 128
+    WhisperFeatureExtractor().save_pretrained(tmp_path)
+    assert feature_extractor(tmp_path, mels=80, rows=1500).feature_size == 80
+    with pytest.raises(CheckpointError, match=r"80 x 3000 features, config\.json asks for 128 x 3000"):
+        feature_extractor(tmp_path, mels=128, rows=1500)
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "multilingual"),
+    [
+        ({"vocab_size": 51864}, "{}", False),
+        ({"vocab_size": 51865}, "{}", True),
+        ({"vocab_size": 51865}, '{"is_multilingual": false}', False),
+    ],
+)
+def test_a_checkpoint_says_whether_it_is_multilingual(
+    config: dict[str, Any], generation: str, multilingual: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "generation_config.json").write_text(generation, encoding="utf-8")
+    family = find("whisper")
+    processor = family.processor(tmp_path, family.config(config), whisper_tokenizer())
+    assert isinstance(processor, WhisperProcessor)
+    assert processor.prompt.multilingual == multilingual
+    assert processor.prompt.start == 50257
+    assert processor.prompt.previous == 223

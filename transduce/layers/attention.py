@@ -1,0 +1,125 @@
+"""Attention layers: projections around an attention backend's kernels. They know no cache layout and no mask.
+
+encoder rows ─> EncoderSelfAttention ─> encoder rows ─┬─> CrossAttention.write: K and V into "cross" pages, once
+                                                     (the decoder never sees encoder rows)
+decoder rows ─> DecoderSelfAttention: K and V into "self" pages, read ─> CrossAttention: read ─> decoder rows
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from transduce.attention import ops
+from transduce.attention.base import Attend, AttentionBackend
+from transduce.layers.build import Builder
+from transduce.layers.kv import KVSlot
+from transduce.layers.linear import Linear
+from transduce.layers.step import GroupStep
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """Projections d -> heads * head_dim for queries, keys and values, and back. bias: in order q, k, v, out."""
+
+    d: int
+    heads: int
+    head_dim: int
+    bias: tuple[bool, bool, bool, bool]
+
+    @property
+    def width(self) -> int:
+        """heads * head_dim, which need not equal d."""
+        return self.heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncoderSelfAttention:
+    """Every row attends to all rows of its item."""
+
+    backend: AttentionBackend
+    shape: HeadShape
+    attend: Attend
+    qkv: Linear
+    out: Linear
+
+    @classmethod
+    def build(cls, b: Builder, shape: HeadShape, attend: Attend) -> "EncoderSelfAttention":
+        return cls(b.context.backend, shape, attend, _qkv(b, shape), _out(b, shape))
+
+    def __call__(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        """x [rows, d] -> [rows, d]; lengths: rows of each item."""
+        q, k, v = _split(self.qkv(x), 3, self.shape.heads)
+        return self.out(self.backend.varlen(q, k, v, lengths, self.attend).flatten(1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecoderSelfAttention:
+    """Every token attends to its sequence's tokens up to itself, by pages."""
+
+    backend: AttentionBackend
+    shape: HeadShape
+    attend: Attend
+    slot: KVSlot
+    qkv: Linear
+    out: Linear
+
+    @classmethod
+    def build(cls, b: Builder, shape: HeadShape, attend: Attend, slot: KVSlot) -> "DecoderSelfAttention":
+        return cls(b.context.backend, shape, attend, slot, _qkv(b, shape), _out(b, shape))
+
+    def __call__(self, x: Tensor, step: GroupStep) -> Tensor:
+        """x [tokens, d] -> [tokens, d]; their K and V are stored at step.slots."""
+        assert step.slots is not None, "self-attention writes the step's K and V"
+        q, k, v = _split(self.qkv(x), 3, self.shape.heads)
+        ops.write(self.backend, self.slot.cache, k, v, step.slots[self.slot.slab])
+        read = ops.read(self.backend, q, self.slot.cache, step.meta, self.slot.slab, self.attend)
+        return self.out(read.flatten(1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossAttention:
+    """Every token attends to the encoder rows it may see, by pages; tokens that see none get what a zero row gives."""
+
+    backend: AttentionBackend
+    shape: HeadShape
+    attend: Attend
+    slot: KVSlot
+    q: Linear
+    kv: Linear
+    out: Linear
+
+    @classmethod
+    def build(cls, b: Builder, shape: HeadShape, attend: Attend, slot: KVSlot) -> "CrossAttention":
+        q_bias, k_bias, v_bias, _ = shape.bias
+        q = b.linear("q_proj", shape.d, shape.width, bias=q_bias)
+        kv = b.for_encoder_rows().linear(
+            ("k_proj", "v_proj"), shape.d, (shape.width, shape.width), bias=(k_bias, v_bias)
+        )
+        return cls(b.context.backend, shape, attend, slot, q, kv, _out(b, shape))
+
+    def write(self, encoded: Tensor, slots: Tensor) -> None:
+        """Store K and V of encoder rows [rows, d] at slots [slabs, rows]."""
+        k, v = _split(self.kv(encoded), 2, self.shape.heads)
+        ops.write(self.backend, self.slot.cache, k, v, slots[self.slot.slab])
+
+    def __call__(self, x: Tensor, step: GroupStep) -> Tensor:
+        """x [tokens, d] -> [tokens, d]."""
+        (q,) = _split(self.q(x), 1, self.shape.heads)
+        read = ops.read(self.backend, q, self.slot.cache, step.meta, self.slot.slab, self.attend)
+        return self.out(read.flatten(1))
+
+
+def _qkv(b: Builder, shape: HeadShape) -> Linear:
+    names = ("q_proj", "k_proj", "v_proj")
+    return b.linear(names, shape.d, (shape.width,) * 3, bias=shape.bias[:3])
+
+
+def _out(b: Builder, shape: HeadShape) -> Linear:
+    return b.linear("out_proj", shape.width, shape.d, bias=shape.bias[3])
+
+
+def _split(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """[rows, parts * heads * head_dim] to `parts` views [rows, heads, head_dim]."""
+    views: tuple[Tensor, ...] = x.unflatten(1, (parts, heads, -1)).unbind(1)
+    return views

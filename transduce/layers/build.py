@@ -1,0 +1,141 @@
+"""How a model is built and loaded in one go: a Builder asks the checkpoint for each tensor where the layer is made.
+
+Owns Weights, Context and Builder. Knows no family and no file format: names are what a family's `rename` made of them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from transduce.attention.base import AttentionBackend
+from transduce.layers.embedding import Embedding
+from transduce.layers.kv import KVSlot
+from transduce.layers.linear import Linear
+from transduce.layers.norm import LayerNorm, RMSNorm
+from transduce.quant.base import Activation, Epilogue, ParamSpec, Scheme
+
+DECODER_TILE = 64
+"""Rows per kernel call on the decoder's side, where few rows are the rule; see `Scheme.linear`."""
+
+ENCODER_TILE = 256
+"""Rows per kernel call for linears that see encoder rows: the encoder's own, and cross-attention's K and V."""
+
+T = TypeVar("T")
+
+
+class Weights(Protocol):
+    """A checkpoint's tensors by the model's names. A tensor that is neither got nor asked for is an unknown one."""
+
+    def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor as stored, any float type; CheckpointError where it is missing or of another shape."""
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint holds the tensor."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """What a model is built for. kv: (group, layer) to that layer's place in the KV pool."""
+
+    backend: AttentionBackend
+    scheme: Scheme
+    dtype: torch.dtype
+    device: torch.device
+    kv: Callable[[str, int], KVSlot]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Builder:
+    """A scope of the checkpoint, such as "decoder.layers.0.", and what to build for."""
+
+    weights: Weights
+    context: Context
+    prefix: str = ""
+    tile: int = DECODER_TILE
+
+    def at(self, scope: str) -> "Builder":
+        """The scope below this one; dots in `scope` go deeper."""
+        return replace(self, prefix=f"{self.prefix}{scope}.")
+
+    def for_encoder_rows(self) -> "Builder":
+        """The same scope for layers whose input is encoder rows."""
+        return replace(self, tile=ENCODER_TILE)
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint holds the tensor."""
+        return self.weights.has(self.prefix + name)
+
+    def first(self, *names: str) -> str:
+        """The first of several names for one table whose weight the checkpoint holds; names[0] where it holds none."""
+        return next(iter([name for name in names if self.has(f"{name}.weight")]), names[0])
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor in the model's dtype, on its device."""
+        return self.weights.get(self.prefix + name, shape).to(self.context.device, self.context.dtype)
+
+    def embedding(self, name: str, rows: int, d: int, scale: float = 1.0) -> Embedding:
+        """A table [rows, d]."""
+        return Embedding(self.tensor(f"{name}.weight", (rows, d)), scale)
+
+    def layer_norm(self, name: str, d: int, eps: float = 1e-5) -> LayerNorm:
+        """LayerNorm with weight and bias."""
+        return LayerNorm(self.tensor(f"{name}.weight", (d,)), self.tensor(f"{name}.bias", (d,)), eps)
+
+    def rms_norm(self, name: str, d: int, eps: float) -> RMSNorm:
+        """RMSNorm with a weight."""
+        return RMSNorm(self.tensor(f"{name}.weight", (d,)), eps)
+
+    def linear(
+        self,
+        names: str | tuple[str, ...],
+        in_features: int,
+        out_features: int | tuple[int, ...],
+        bias: bool | tuple[bool, ...] | Tensor = True,
+        activation: Activation | None = None,
+    ) -> Linear:
+        """A linear layer; several names are fused into one, their outputs side by side in the order given.
+
+        bias: whether each has one in the checkpoint, or the bias itself [out].
+        """
+        names, outs = _each(names), _each(out_features)
+        parts = list(zip(names, outs, strict=True))
+        scheme = self.context.scheme
+        prepared = scheme.prepare(self._fused(parts, in_features))
+        return Linear(scheme, prepared, Epilogue(self._bias(parts, bias), activation), self.tile)
+
+    def _fused(self, parts: Sequence[tuple[str, int]], in_features: int) -> dict[str, Tensor]:
+        layers = [self._params(name, out, in_features) for name, out in parts]
+        specs = self.context.scheme.params(parts[0][1], in_features)
+        return {key: _joined([layer[key] for layer in layers], spec) for key, spec in specs.items()}
+
+    def _params(self, name: str, out: int, in_features: int) -> dict[str, Tensor]:
+        specs = self.context.scheme.params(out, in_features)
+        return {key: self.tensor(f"{name}.{key}", spec.shape) for key, spec in specs.items()}
+
+    def _bias(self, parts: Sequence[tuple[str, int]], bias: bool | tuple[bool, ...] | Tensor) -> Tensor | None:
+        if isinstance(bias, Tensor):
+            return bias
+        present = bias if isinstance(bias, tuple) else (bias,) * len(parts)
+        if not any(present):
+            return None
+        return torch.cat([self._one_bias(*part, has) for part, has in zip(parts, present, strict=True)])
+
+    def _one_bias(self, name: str, out: int, present: bool) -> Tensor:
+        if present:
+            return self.tensor(f"{name}.bias", (out,))
+        return torch.zeros(out, dtype=self.context.dtype, device=self.context.device)
+
+
+def _each(value: T | tuple[T, ...]) -> tuple[T, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _joined(tensors: list[Tensor], spec: ParamSpec) -> Tensor:
+    """Fused layers' tensors: side by side along `out`, or the one they must agree on."""
+    if spec.out_dim is None:
+        assert all(torch.equal(tensors[0], other) for other in tensors[1:]), "fused layers share this tensor"
+        return tensors[0]
+    return torch.cat(tensors, spec.out_dim) if len(tensors) > 1 else tensors[0]

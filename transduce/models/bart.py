@@ -1,0 +1,110 @@
+"""BART: post-norm, learned positions that start at row 2, a norm on the embeddings, a bias on the logits."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.layers.build import Builder
+from transduce.layers.embedding import Embedding, TokenEmbedding
+from transduce.models.base import Family, KVGroup, Spec
+from transduce.models.config import TwoSided, start_token, token_ids, view
+from transduce.models.text import LMHead, TextModel, TextProcessor
+from transduce.stacks.decoder import DecoderStack
+from transduce.stacks.encoder import EncoderStack
+
+POSITION_OFFSET = 2
+"""The first rows of a position table were meant for padding and are never read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BartConfig(TwoSided):
+    """config.json of a BART checkpoint."""
+
+    vocab_size: int = 50265
+    d_model: int = 1024
+    activation_function: str = "gelu"
+    encoder_layers: int = 12
+    encoder_attention_heads: int = 16
+    encoder_ffn_dim: int = 4096
+    decoder_layers: int = 12
+    decoder_attention_heads: int = 16
+    decoder_ffn_dim: int = 4096
+    bos_token_id: int | None = 0
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 2
+    max_position_embeddings: int = 1024
+    scale_embedding: bool = False
+
+
+def spec(config: BartConfig) -> Spec:
+    """Both sides share one vocabulary."""
+    style = config.decoder_style(pre_norm=False)
+    return Spec(
+        vocab_size=config.vocab_size,
+        source_vocab=config.vocab_size,
+        target_vocab=config.vocab_size,
+        groups=(KVGroup("self", style.layers), KVGroup("cross", style.layers)),
+        heads=style.heads,
+        kv_heads=style.heads,
+        head_dim=style.head_dim,
+        max_source=config.max_position_embeddings,
+        max_target=config.max_position_embeddings,
+        fixed_rows=None,
+        decoder_start_token_id=config.start,
+        eos_token_ids=token_ids(config.eos_token_id),
+        tasks=frozenset({"generate"}),
+    )
+
+
+def build(config: BartConfig, b: Builder) -> TextModel:
+    """The model, loaded."""
+    return TextModel(
+        spec(config),
+        {"lm": _head(config, b)},
+        _input(config, b, "encoder"),
+        EncoderStack.build(b.at("encoder"), config.encoder_style(pre_norm=False)),
+        _input(config, b, "decoder"),
+        DecoderStack.build(b.at("decoder"), config.decoder_style(pre_norm=False)),
+    )
+
+
+def _input(config: BartConfig, b: Builder, side: str) -> TokenEmbedding:
+    scale = config.d_model**0.5 if config.scale_embedding else 1.0
+    rows = config.max_position_embeddings + POSITION_OFFSET
+    positions = b.embedding(f"{side}.embed_positions", rows, config.d_model).table[POSITION_OFFSET:]
+    return TokenEmbedding(
+        b.embedding(_table(b, f"{side}.embed_tokens"), config.vocab_size, config.d_model, scale),
+        Embedding(positions),
+        b.at(side).layer_norm("layernorm_embedding", config.d_model),
+    )
+
+
+def _table(b: Builder, name: str) -> str:
+    """One table serves both sides and the head; where a checkpoint holds `name` too, that is the one."""
+    return b.first(name, "shared", "encoder.embed_tokens", "decoder.embed_tokens", "lm_head")
+
+
+def _head(config: BartConfig, b: Builder) -> LMHead:
+    name = _table(b, "lm_head") if config.tie_word_embeddings else "lm_head"
+    # Absent from a checkpoint that was saved without it, where it is zero.
+    bias = b.tensor("final_logits_bias", (1, config.vocab_size))[0] if b.has("final_logits_bias") else False
+    return LMHead(b.linear(name, config.d_model, config.vocab_size, bias=bias))
+
+
+def rename(name: str) -> str | None:
+    """The stacks' names are BART's own."""
+    return name.removeprefix("model.")
+
+
+def _processor(folder: Path, config: BartConfig, tokenizer: Any) -> TextProcessor:
+    return TextProcessor(tokenizer, start_token(folder, config.start))
+
+
+FAMILY = Family(
+    config=lambda raw: view(BartConfig, raw),
+    spec=spec,
+    build=build,
+    rename=rename,
+    processor=_processor,
+    architectures=frozenset({"BartForConditionalGeneration"}),
+)

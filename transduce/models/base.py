@@ -1,0 +1,142 @@
+"""The contract between a model family and the rest: Spec, Model, Head, Processor, Family, and how a family is found.
+
+Knows no family by name, no scheduler, no attention kernel. A family is a module `transduce.models.<model_type>`
+(hyphens become underscores) that defines `FAMILY`, or an entry point in the group `transduce.models`.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from transduce import models
+from transduce.core.request import EncoderItem
+from transduce.errors import CheckpointError
+from transduce.layers.build import Builder
+from transduce.layers.step import EncoderBatch, StepInput
+from transduce.rules.base import LogitsRule
+
+Head = Callable[[Tensor], Tensor]
+"""Hidden rows [reads, d] to values, for "lm" logits [reads, vocab]."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVGroup:
+    """A set of decoder layers whose KV shares one block table per sequence ("self") or encoder input ("cross")."""
+
+    name: str
+    layers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the engine needs to know of a model, as its config.json has it.
+
+    vocab_size: width of the logits. source_vocab, target_vocab: ids the encoder and the decoder take (exclusive ends;
+    source_vocab 0: the encoder takes no ids). max_source, max_target: longest encoder input and decoder sequence in
+    tokens; None: no limit. fixed_rows: encoder rows of every item where that is fixed (Whisper: 1500), else None.
+    feature_shape: of an item's features where the encoder takes no ids (Whisper: mels, frames).
+    tasks: among "generate", "transcribe". bias: whether attention takes a relative position bias.
+    """
+
+    vocab_size: int
+    source_vocab: int
+    target_vocab: int
+    groups: tuple[KVGroup, ...]
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_source: int | None
+    max_target: int | None
+    fixed_rows: int | None
+    decoder_start_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+    tasks: frozenset[str]
+    bias: bool = False
+    feature_shape: tuple[int, ...] = ()
+
+
+class Model(ABC):
+    """A loaded model. `encode` makes rows, `write_cross` turns them into pages, `forward` only ever reads those."""
+
+    spec: Spec
+    heads: Mapping[str, Head]
+
+    @abstractmethod
+    def encode(self, batch: EncoderBatch) -> Tensor:
+        """Encoder output rows [rows, d], items one after another."""
+
+    @abstractmethod
+    def write_cross(self, encoded: Tensor, slots: Tensor) -> None:
+        """Project rows [rows, d] through every decoder layer's cross K and V; store them at slots [slabs, rows]."""
+
+    @abstractmethod
+    def forward(self, step: StepInput) -> Tensor:
+        """Decoder hidden rows [tokens, d], final norm included. No host sync, no data-dependent shape."""
+
+
+class Processor(ABC):
+    """One family's way from text and media to ids and encoder items. Each method raises RequestError on bad input."""
+
+    media: str | None
+    """The `multi_modal_data` key of the encoder's input ("audio"); None: the encoder's input is text or ids."""
+
+    tokenizer: Any
+    """The checkpoint's transformers tokenizer; None with `skip_tokenizer_init`."""
+
+    @abstractmethod
+    def source_ids(self, text: str) -> list[int]:
+        """Encoder token ids of a text, special tokens included."""
+
+    @abstractmethod
+    def item(self, source: object) -> EncoderItem:
+        """One encoder item from token ids (text families) or from `audio` as media/audio.py takes it."""
+
+    @abstractmethod
+    def decoder_ids(self, prompt: str | Sequence[int] | None, options: Mapping[str, object]) -> tuple[int, ...]:
+        """Decoder tokens to start from, start token included; `options` such as language and task are the family's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a family module offers.
+
+    config: the view of config.json (a dict) the family works with; raises CheckpointError on what it cannot do.
+    rename: checkpoint tensor name to the name the model asks for; None: the tensor is not used.
+    processor: (folder, config, tokenizer or None) -> Processor. rules: the family's own logits rules.
+    """
+
+    config: Callable[[Mapping[str, Any]], Any]
+    spec: Callable[[Any], Spec]
+    build: Callable[[Any, Builder], Model]
+    rename: Callable[[str], str | None]
+    processor: Callable[[Path, Any, Any], Processor]
+    architectures: frozenset[str] = field(default_factory=frozenset)
+    rules: tuple[type[LogitsRule[Any]], ...] = ()
+
+
+def find(model_type: str) -> Family:
+    """The family for config.json's `model_type`; CheckpointError names the known ones."""
+    name = model_type.replace("-", "_")
+    if name.isidentifier() and importlib.util.find_spec(f"transduce.models.{name}") is not None:
+        family = getattr(importlib.import_module(f"transduce.models.{name}"), "FAMILY", None)
+        if isinstance(family, Family):
+            return family
+    for entry in importlib.metadata.entry_points(group="transduce.models", name=model_type):
+        loaded = entry.load()
+        assert isinstance(loaded, Family), f"entry point {entry.value} is not a Family"
+        return loaded
+    raise CheckpointError(f"model_type {model_type!r} is not supported; known: {', '.join(known())}")
+
+
+def known() -> list[str]:
+    """Model types that can be found, sorted."""
+    own = [m.name for m in pkgutil.iter_modules(models.__path__) if m.name not in {"base", "config", "text"}]
+    return sorted({*own, *importlib.metadata.entry_points(group="transduce.models").names})

@@ -1,0 +1,121 @@
+"""Marian (OPUS-MT): post-norm, sinusoidal or stored positions, one vocabulary or one for each side."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.layers.build import Builder
+from transduce.layers.embedding import Embedding, TokenEmbedding, sinusoidal
+from transduce.models.base import Family, KVGroup, Spec
+from transduce.models.config import TwoSided, start_token, token_ids, view
+from transduce.models.text import LMHead, TextModel, TextProcessor
+from transduce.stacks.decoder import DecoderStack
+from transduce.stacks.encoder import EncoderStack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarianConfig(TwoSided):
+    """config.json of a Marian checkpoint. decoder_vocab_size: None where the sides share a vocabulary."""
+
+    vocab_size: int = 58101
+    decoder_vocab_size: int | None = None
+    d_model: int = 1024
+    activation_function: str = "gelu"
+    encoder_layers: int = 12
+    encoder_attention_heads: int = 16
+    encoder_ffn_dim: int = 4096
+    decoder_layers: int = 12
+    decoder_attention_heads: int = 16
+    decoder_ffn_dim: int = 4096
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = 0
+    decoder_start_token_id: int | None = 58100
+    max_position_embeddings: int = 1024
+    scale_embedding: bool = False
+    share_encoder_decoder_embeddings: bool = True
+
+    @property
+    def target_vocab(self) -> int:
+        """Tokens the decoder knows."""
+        if self.share_encoder_decoder_embeddings:
+            return self.vocab_size
+        return self.decoder_vocab_size or self.vocab_size
+
+
+def spec(config: MarianConfig) -> Spec:
+    """Source and target ids may belong to different vocabularies."""
+    style = config.decoder_style(pre_norm=False)
+    return Spec(
+        vocab_size=config.target_vocab,
+        source_vocab=config.vocab_size,
+        target_vocab=config.target_vocab,
+        groups=(KVGroup("self", style.layers), KVGroup("cross", style.layers)),
+        heads=style.heads,
+        kv_heads=style.heads,
+        head_dim=style.head_dim,
+        max_source=config.max_position_embeddings,
+        max_target=config.max_position_embeddings,
+        fixed_rows=None,
+        decoder_start_token_id=config.start,
+        eos_token_ids=token_ids(config.eos_token_id),
+        tasks=frozenset({"generate"}),
+    )
+
+
+def build(config: MarianConfig, b: Builder) -> TextModel:
+    """The model, loaded."""
+    return TextModel(
+        spec(config),
+        {"lm": _head(config, b)},
+        _input(config, b, "encoder", config.vocab_size),
+        EncoderStack.build(b.at("encoder"), config.encoder_style(pre_norm=False)),
+        _input(config, b, "decoder", config.target_vocab),
+        DecoderStack.build(b.at("decoder"), config.decoder_style(pre_norm=False)),
+    )
+
+
+def _input(config: MarianConfig, b: Builder, side: str, vocab_size: int) -> TokenEmbedding:
+    scale = config.d_model**0.5 if config.scale_embedding else 1.0
+    tokens = b.embedding(_table(config, b, f"{side}.embed_tokens"), vocab_size, config.d_model, scale)
+    return TokenEmbedding(tokens, _positions(config, b, f"{side}.embed_positions"))
+
+
+def _positions(config: MarianConfig, b: Builder, name: str) -> Embedding:
+    """The stored table, which may have been learned; checkpoints that leave it out have sines."""
+    rows = config.max_position_embeddings
+    if b.has(f"{name}.weight"):
+        return b.embedding(name, rows, config.d_model)
+    return Embedding(sinusoidal(rows, config.d_model).to(b.context.device, b.context.dtype))
+
+
+def _table(config: MarianConfig, b: Builder, name: str) -> str:
+    """The tensor to use as `name`: its own, else one it is tied to."""
+    if config.share_encoder_decoder_embeddings:
+        return b.first(name, "shared", "encoder.embed_tokens", "decoder.embed_tokens", "lm_head")
+    return name if name == "encoder.embed_tokens" else b.first(name, "decoder.embed_tokens", "lm_head")
+
+
+def _head(config: MarianConfig, b: Builder) -> LMHead:
+    name = _table(config, b, "lm_head") if config.tie_word_embeddings else "lm_head"
+    # Absent from a checkpoint that was saved without it, where it is zero.
+    bias = b.tensor("final_logits_bias", (1, config.target_vocab))[0] if b.has("final_logits_bias") else False
+    return LMHead(b.linear(name, config.d_model, config.target_vocab, bias=bias))
+
+
+def rename(name: str) -> str | None:
+    """The stacks' names are Marian's own."""
+    return name.removeprefix("model.")
+
+
+def _processor(folder: Path, config: MarianConfig, tokenizer: Any) -> TextProcessor:
+    return TextProcessor(tokenizer, start_token(folder, config.start))
+
+
+FAMILY = Family(
+    config=lambda raw: view(MarianConfig, raw),
+    spec=spec,
+    build=build,
+    rename=rename,
+    processor=_processor,
+    architectures=frozenset({"MarianMTModel"}),
+)

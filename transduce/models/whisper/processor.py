@@ -1,0 +1,148 @@
+"""Whisper's inputs: audio to log-mel features, and the prompt that says what to do with it.
+
+Owns the prompt's grammar: [<|startofprev|> text] <|startoftranscript|> [language task] [<|notimestamps|>].
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from transformers import WhisperFeatureExtractor
+from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
+
+from transduce.core.request import EncoderItem
+from transduce.errors import CheckpointError, MediaError, RequestError
+from transduce.media.audio import Audio, decode
+from transduce.models.base import Processor
+
+OPTIONS = frozenset({"language", "task", "timestamps", "prompt"})
+TASKS = ("transcribe", "translate")
+
+
+def feature_extractor(folder: Path, mels: int, rows: int) -> WhisperFeatureExtractor:
+    """The checkpoint's own, or Whisper's usual one; CheckpointError where it does not fit the model."""
+    if (folder / "preprocessor_config.json").exists():
+        extractor = WhisperFeatureExtractor.from_pretrained(folder)
+    else:
+        extractor = WhisperFeatureExtractor(feature_size=mels)
+    if (extractor.feature_size, extractor.nb_max_frames) != (mels, 2 * rows):
+        raise CheckpointError(
+            f"preprocessor_config.json makes {extractor.feature_size} x {extractor.nb_max_frames} features, "
+            f"config.json asks for {mels} x {2 * rows}"
+        )
+    return extractor
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a checkpoint says about prompts. language, task: where the request names none.
+
+    previous: the most tokens of earlier text, so that at least half of the decoder's positions stay free.
+    """
+
+    start: int | None
+    multilingual: bool
+    language: str | None
+    task: str
+    previous: int
+
+
+class WhisperProcessor(Processor):
+    """Audio of one window to features; language, task, timestamps and earlier text to decoder tokens."""
+
+    media = "audio"
+
+    def __init__(self, tokenizer: Any, extractor: WhisperFeatureExtractor, prompt: Prompt) -> None:
+        self.tokenizer = tokenizer
+        self.extractor = extractor
+        self.prompt = prompt
+
+    def source_ids(self, text: str) -> list[int]:
+        raise RequestError(f"the encoder takes audio, not text; give multi_modal_data with audio beside {text!r}")
+
+    def item(self, source: object) -> EncoderItem:
+        """One window of audio, padded with silence; MediaError where it is longer than the window."""
+        rate, window = self.extractor.sampling_rate, self.extractor.n_samples
+        samples = decode(cast(Audio, source), rate)
+        if len(samples) > window:
+            raise MediaError(
+                f"audio of {len(samples) / rate:.1f} s is longer than the model's {window / rate:g} s; cut it"
+            )
+        features = self.extractor(samples, sampling_rate=rate, return_tensors="np")["input_features"][0]
+        rows = features.shape[1] // 2
+        return EncoderItem(features.astype(np.float32), rows=rows, cost=rows)
+
+    def decoder_ids(self, prompt: str | Sequence[int] | None, options: Mapping[str, object]) -> tuple[int, ...]:
+        """As in Processor. options: language ("en", "english"), task, timestamps (bool), prompt (earlier text)."""
+        given = {name: value for name, value in options.items() if value is not None}
+        if unknown := given.keys() - OPTIONS:
+            raise RequestError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(OPTIONS))}")
+        if not prompt:
+            return (*self._previous(given.get("prompt")), self._start(), *self._directions(given))
+        if given:
+            raise RequestError(f"a decoder prompt already says what {', '.join(sorted(given))} would; give one")
+        ids = self._ids(prompt) if isinstance(prompt, str) else tuple(prompt)
+        return ids if self.prompt.start in ids else (self._start(), *ids)
+
+    def _start(self) -> int:
+        if self.prompt.start is None:
+            raise RequestError("the checkpoint names no decoder_start_token_id; give decoder token ids")
+        return self.prompt.start
+
+    def _directions(self, options: Mapping[str, object]) -> tuple[int, ...]:
+        timestamps = options.get("timestamps", False)
+        if not isinstance(timestamps, bool):
+            raise RequestError(f"timestamps {timestamps!r}: give true or false")
+        tail = () if timestamps else (self._token("<|notimestamps|>"),)
+        language = options.get("language", self.prompt.language)
+        task = options.get("task", self.prompt.task)
+        if task not in TASKS:
+            raise RequestError(f"task {task!r} is unknown; give {' or '.join(TASKS)}")
+        if self.prompt.multilingual:
+            return (self._language(language), self._token(f"<|{task}|>"), *tail)
+        if language is not None and _code(language) != "en":
+            raise RequestError(f"language {language!r}: this model is English-only; leave language out")
+        if task != "transcribe":
+            raise RequestError(f"task {task!r}: this model is English-only and can only transcribe")
+        return tail
+
+    def _language(self, language: object) -> int:
+        if language is None:
+            raise RequestError("this model speaks many languages; name the audio's, such as language='en'")
+        try:
+            return self._token(f"<|{_code(language)}|>")
+        except CheckpointError:
+            raise RequestError(f"language {language!r} is unknown to this model; give a code such as 'en'") from None
+
+    def _previous(self, text: object) -> tuple[int, ...]:
+        """Earlier text as context, its end where it is too long."""
+        if not text:
+            return ()
+        ids = self._ids(f" {str(text).strip()}")
+        if any(token >= self.tokenizer.eos_token_id for token in ids):
+            raise RequestError(f"prompt {text!r} holds a special token; give plain text")
+        return (self._token("<|startofprev|>"), *ids[-self.prompt.previous :])
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self._loaded()(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def _token(self, token: str) -> int:
+        tokenizer = self._loaded()
+        found: int = tokenizer.convert_tokens_to_ids(token)
+        if tokenizer.convert_ids_to_tokens(found) != token:
+            raise CheckpointError(f"the tokenizer has no token {token}")
+        return found
+
+    def _loaded(self) -> Any:
+        if self.tokenizer is None:
+            raise RequestError("no tokenizer was loaded; give the decoder's token ids as the prompt")
+        return self.tokenizer
+
+
+def _code(language: object) -> str:
+    """A language's code from its code, its English name or its token."""
+    name = str(language).lower().removeprefix("<|").removesuffix("|>")
+    code: str = TO_LANGUAGE_CODE.get(name, name)
+    return code

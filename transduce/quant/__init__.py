@@ -1,0 +1,1 @@
+"""Weight schemes: how a linear layer stores and multiplies its weight."""

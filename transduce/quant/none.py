@@ -1,0 +1,94 @@
+"""The scheme of a plain checkpoint: weights in the model's dtype, packed for oneDNN on a CPU.
+
+Owns the rule that keeps a row's bits independent of the other rows (see `Rows`). Knows no layer and no model.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transduce.quant.base import Activation, Epilogue, ParamSpec, Scheme
+
+MIN_ROWS = 4
+"""Matmuls on fewer rows take other kernels, whose sums run in another order."""
+
+# Activation to oneDNN's post-op and its algorithm. As a post-op it treats every element alike; an elementwise loop
+# treats the last few of a tensor apart, so there a row's bits depend on where it lies.
+POST_OPS: dict[Activation | None, tuple[str, str]] = {
+    None: ("none", ""),
+    "relu": ("relu", ""),
+    "gelu": ("gelu", "none"),
+    "gelu_new": ("gelu", "tanh"),
+    "silu": ("swish", ""),
+}
+
+PLAIN: dict[Activation | None, Callable[[Tensor], Tensor]] = {
+    None: lambda x: x,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+class Rows(Enum):
+    """What a kernel needs for a row to come out the same in any company."""
+
+    ENOUGH = "at least MIN_ROWS in a call"
+    TILE = "exactly one tile in a call"
+
+
+class Unquantized(Scheme):
+    """`weight` [out, in] as it is."""
+
+    def params(self, out_features: int, in_features: int) -> dict[str, ParamSpec]:
+        return {"weight": ParamSpec((out_features, in_features), out_dim=0, in_dim=1)}
+
+    def prepare(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        weight = tensors["weight"]
+        if not _packs(weight):
+            return (weight,)
+        return (torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None),)
+
+    def linear(self, x: Tensor, prepared: tuple[Tensor, ...], epilogue: Epilogue, tile: int) -> Tensor:
+        (weight,) = prepared
+        return _by_rows(x, _rows(weight), tile, lambda part: _linear(part, weight, epilogue))
+
+
+def _packs(weight: Tensor) -> bool:
+    if not (weight.device.type == "cpu" and torch.backends.mkldnn.is_available()):
+        return False
+    return weight.dtype == torch.float32 or (
+        weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+def _rows(weight: Tensor) -> Rows:
+    """oneDNN's AMX kernels for bf16 differ by row count, and of kernels that are not oneDNN's nothing is known."""
+    amx = weight.dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported()
+    return Rows.TILE if amx or not weight.is_mkldnn else Rows.ENOUGH
+
+
+def _by_rows(x: Tensor, rule: Rows, tile: int, call: Callable[[Tensor], Tensor]) -> Tensor:
+    """`call` on x [rows, in] in calls of as many rows as the rule demands, padded with zeros."""
+    rows = x.shape[0]
+    if rule is Rows.ENOUGH:
+        return call(x) if rows >= MIN_ROWS else call(_padded(x, MIN_ROWS))[:rows]
+    if rows <= tile:
+        return call(_padded(x, tile))[:rows]
+    return torch.cat([call(_padded(part, tile)) for part in x.split(tile)])[:rows]
+
+
+def _padded(x: Tensor, rows: int) -> Tensor:
+    return F.pad(x, (0, 0, 0, rows - x.shape[0])) if x.shape[0] < rows else x
+
+
+def _linear(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Tensor:
+    if weight.is_mkldnn:
+        post_op, algorithm = POST_OPS[epilogue.activation]
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, epilogue.bias, post_op, [], algorithm)
+        return out
+    return PLAIN[epilogue.activation](F.linear(x, weight, epilogue.bias))

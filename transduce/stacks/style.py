@@ -1,0 +1,91 @@
+"""What a stack of transformer layers looks like, and the parts encoder and decoder layers have in common."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from transduce.layers.attention import HeadShape
+from transduce.layers.build import Builder
+from transduce.layers.linear import Linear
+from transduce.layers.norm import Norm
+from transduce.quant.base import Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Shape and style of one stack.
+
+    scale: multiplies query · key. bias, key_bias: of all linears, and of the key projections.
+    pre_norm: norms stand before each sublayer and after the last layer, else after each sublayer's residual.
+    gated: activation(gate(x)) * fc1(x) instead of activation(fc1(x)).
+    """
+
+    layers: int
+    d: int
+    heads: int
+    head_dim: int
+    ffn: int
+    activation: Activation
+    scale: float
+    pre_norm: bool
+    norm: Literal["layer", "rms"] = "layer"
+    eps: float = 1e-5
+    bias: bool = True
+    key_bias: bool = True
+    gated: bool = False
+
+    @property
+    def head_shape(self) -> HeadShape:
+        """The attention layers' projections."""
+        return HeadShape(self.d, self.heads, self.head_dim, (self.bias, self.key_bias, self.bias, self.bias))
+
+    def build_norm(self, b: Builder, name: str) -> Norm:
+        """The stack's kind of norm."""
+        return b.rms_norm(name, self.d, self.eps) if self.norm == "rms" else b.layer_norm(name, self.d, self.eps)
+
+    def build_final_norm(self, b: Builder) -> Norm | None:
+        """The norm after the last layer, where there is one."""
+        return self.build_norm(b, "layer_norm") if self.pre_norm else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residual:
+    """The residual connection around a sublayer, with its norm before or after."""
+
+    norm: Norm
+    pre_norm: bool
+
+    @classmethod
+    def build(cls, b: Builder, style: Style, name: str) -> "Residual":
+        return cls(style.build_norm(b, name), style.pre_norm)
+
+    def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x [rows, d] -> [rows, d]."""
+        return x + sublayer(self.norm(x)) if self.pre_norm else self.norm(x + sublayer(x))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeedForward:
+    """fc2(activation(fc1(x))), or gated."""
+
+    fc1: Linear
+    fc2: Linear
+    gate: Linear | None
+
+    @classmethod
+    def build(cls, b: Builder, style: Style) -> "FeedForward":
+        fc2 = b.linear("fc2", style.ffn, style.d, bias=style.bias)
+        if not style.gated:
+            return cls(_widening(b, style, "fc1", style.activation), fc2, None)
+        return cls(_widening(b, style, "fc1", None), fc2, _widening(b, style, "gate", style.activation))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [rows, d] -> [rows, d]."""
+        hidden = self.fc1(x)
+        return self.fc2(hidden if self.gate is None else self.gate(x) * hidden)
+
+
+def _widening(b: Builder, style: Style, name: str, activation: Activation | None) -> Linear:
+    return b.linear(name, style.d, style.ffn, bias=style.bias, activation=activation)

@@ -1,0 +1,81 @@
+"""Running the decoder forward in buckets: static inputs and a captured graph for each, made when first needed.
+
+Owns the buckets' buffers and graphs. Knows no model but its forward, and nothing of what the rows mean.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from transduce.attention.base import AttentionBackend
+from transduce.device.base import Device
+from transduce.layers.step import GroupStep, StepInput
+from transduce.runtime.inputs import Bucket, HostStep, StaticInputs, bucket_for
+
+KEPT = 64
+"""Buckets kept; the least recently used one goes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Captured:
+    inputs: StaticInputs
+    run: Callable[[], Tensor]
+
+
+class Graphs:
+    """The decoder forward over buckets. `captures` and `replays` count how often each happened."""
+
+    def __init__(
+        self,
+        forward: Callable[[StepInput], Tensor],
+        slabs: dict[str, int],
+        backend: AttentionBackend,
+        device: Device,
+    ) -> None:
+        self._forward = forward
+        self._slabs = slabs
+        self._backend = backend
+        self._device = device
+        self._buckets: OrderedDict[Bucket, _Captured] = OrderedDict()
+        self.captures = 0
+        self.replays = 0
+
+    def run(self, step: HostStep) -> Tensor:
+        """Hidden rows [bucket tokens, d]; those past the step's own tokens are padding."""
+        bucket = bucket_for(step)
+        captured = self._buckets.pop(bucket, None)
+        inputs = captured.inputs if captured else StaticInputs(bucket, self._slabs, self._backend, self._device)
+        inputs.fill(step)
+        if captured is None:
+            captured = self._capture(inputs)
+        self._buckets[bucket] = captured
+        if len(self._buckets) > KEPT:
+            self._buckets.popitem(last=False)
+        self.replays += 1
+        return captured.run()
+
+    def _capture(self, inputs: StaticInputs) -> _Captured:
+        self.captures += 1
+        tensors, rebuild = _flatten(inputs.step)
+        return _Captured(inputs, self._device.capture(lambda *args: self._forward(rebuild(args)), *tensors))
+
+
+def _flatten(step: StepInput) -> tuple[list[Tensor], Callable[[tuple[Tensor, ...]], StepInput]]:
+    """A step's tensors in order, and the way back: captures take tensors, forwards take steps."""
+    names = sorted(step.groups)
+    tensors = [step.tokens, step.positions]
+    for name in names:
+        group = step.groups[name]
+        tensors += [*group.meta, *([group.slots] if group.slots is not None else [])]
+
+    def rebuild(args: tuple[Tensor, ...]) -> StepInput:
+        rest = iter(args[2:])
+        groups = {}
+        for name in names:
+            meta = tuple(next(rest) for _ in step.groups[name].meta)
+            groups[name] = GroupStep(meta, next(rest) if step.groups[name].slots is not None else None)
+        return StepInput(args[0], args[1], groups)
+
+    return tensors, rebuild

@@ -1,0 +1,77 @@
+"""Runs a StepPlan: copies, encoder and cross KV, decoder forward, heads, rules, sampling.
+
+Owns the model, its pages and the rule states. Knows no request and no scheduler; one runner serves every family.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transduce.core.plan import EncodeJob, StepPlan, StepResult
+from transduce.device.base import Device
+from transduce.models.base import Model
+from transduce.runtime.graphs import Graphs
+from transduce.runtime.inputs import Wanted, cross_slots, encoder_batch, host_step
+from transduce.runtime.layout import KVLayout
+from transduce.runtime.rule_states import RuleStates
+from transduce.runtime.sampler import choose
+
+LOGITS_BYTES = 64 << 20
+"""Logits are made and read in slices of rows of about this size: a vocabulary can be 256,000 wide."""
+
+
+class Runner:
+    """Plan in, StepResult out. `graphs` counts captures and replays of the decoder forward."""
+
+    def __init__(
+        self, model: Model, layout: KVLayout, graphs: Graphs, rules: RuleStates, device: Device, dtype: torch.dtype
+    ) -> None:
+        self._model = model
+        self._layout = layout
+        self.graphs = graphs
+        self._rules = rules
+        self._device = device
+        self._dtype = dtype
+        self._slabs = {group.name: layout.slabs(group.name) for group in model.spec.groups}
+        self._rows_per_slice = max(1, LOGITS_BYTES // (model.spec.vocab_size * 4))
+
+    @torch.inference_mode()
+    def run(self, plan: StepPlan) -> StepResult:
+        """Execute the plan, in the order its docstring gives."""
+        self._rules.update(plan)
+        if plan.copies:
+            self._layout.copy(plan.copies)
+        if plan.encode:
+            self._encode(plan.encode)
+        result = StepResult()
+        if plan.chunks:
+            step = host_step(plan.chunks, self._layout.block_size, self._slabs)
+            hidden = self.graphs.run(step)
+            for chunk in plan.chunks:
+                self._rules.advance(chunk)
+            self._read(hidden, step.wanted, result)
+        return result
+
+    def _encode(self, jobs: Sequence[EncodeJob]) -> None:
+        encoded = self._model.encode(encoder_batch(jobs, self._device, self._dtype))
+        slots = cross_slots(jobs, self._layout.block_size, self._slabs["cross"], self._device)
+        self._model.write_cross(encoded, slots)
+
+    def _read(self, hidden: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
+        for start in range(0, len(wanted), self._rows_per_slice):
+            part = wanted[start : start + self._rows_per_slice]
+            logits = self._model.heads["lm"](hidden[[each.row for each in part]])
+            self._choose(logits, part, result)
+
+    def _choose(self, logits: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
+        obeying = {row for row, each in enumerate(wanted) if self._rules.obeys(each.seq_id)}
+
+        def edit(rows: Sequence[int], scores: Tensor) -> None:
+            self._rules.edit([wanted[row].seq_id for row in rows], scores)
+
+        choices = choose(logits, [each.read for each in wanted], obeying, edit)
+        for each, choice in zip(wanted, choices, strict=True):
+            result.candidates[each.seq_id] = choice.candidates
+            if choice.observed is not None:
+                result.observed[each.seq_id, each.read] = choice.observed

@@ -28,9 +28,7 @@ def setup(clone: Path, *extra: str) -> subprocess.CompletedProcess[str]:
     """scripts/setup, run from elsewhere, with an interpreter that cannot work."""
     environment = os.environ | {"PYTHON": "no-such-python", "HOME": str(clone / "home")}
     script = str(clone / "scripts" / "setup")
-    return subprocess.run(
-        [script, *extra], cwd="/", env=environment, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([script, *extra], cwd="/", env=environment, capture_output=True, text=True, check=False)
 
 
 def stamp(clone: Path, extra: str) -> None:

@@ -1,0 +1,197 @@
+"""A runner without a model: it executes plans on simulated pages and believes nothing that it cannot read from them.
+
+A page slot holds a mark. A token's mark commits to the whole history before it and to the encoder rows seen on the
+way, and the next token is a hash of the last mark: a wrong page, row or position anywhere changes the output.
+`alone` predicts a request's output from the same arithmetic, without pages, plans or scheduler.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from transduce.core.blocks import BlockPool
+from transduce.core.capacity import Budgets
+from transduce.core.plan import Candidate, Chunk, EncodeJob, Segment, StepPlan, StepResult
+from transduce.core.request import EncoderInput, EncoderItem, FinishReason, Read, Request, RuleSpec, TokenLogprobs
+
+Mark = tuple[int, int]
+"""What a page slot holds: (token, digest of the history up to it), or (digest of an encoder item, its row)."""
+
+VOCABULARY = 11
+FORBIDS = "forbids"
+"""A rule that forbids every token after one history in `args[0]`."""
+
+
+def row_marks(source: EncoderInput) -> list[Mark]:
+    """What an encoder input's rows must hold."""
+    return [(digest(item), row) for item in source.items for row in range(item.rows)]
+
+
+def digest(item: EncoderItem) -> int:
+    """An item's content."""
+    return hash(tuple(item.data.tolist()))
+
+
+def token_mark(before: int, token: int, position: int, seen: tuple[Mark, ...]) -> Mark:
+    """The mark of a token whose predecessor's digest is `before` and which sees those encoder rows."""
+    return token, hash((before, token, position, seen))
+
+
+def choose(rules: tuple[RuleSpec, ...], last: Mark, read: Read) -> tuple[Candidate, ...]:
+    """A token per sample, or nothing where the rules forbid everything."""
+    if any(hash((last[1], 0)) % int(str(rule.args[0])) == 0 for rule in rules if rule.name == FORBIDS):
+        return ()
+    draws = [(read.sampling.seed, sample) if read.sampling else () for sample in read.samples]
+    chosen = [hash((last[1], read.position, *draw)) for draw in draws]
+    return tuple(Candidate(h % VOCABULARY, None if read.logprobs is None else -(h % 97) / 8) for h in chosen)
+
+
+def likeliest(last: Mark, read: Read) -> tuple[tuple[int, float], ...]:
+    """Another hash, as the read's most likely tokens."""
+    return tuple((i, -float(last[1] % 89) - i) for i in range(read.logprobs or 0))
+
+
+@dataclass
+class Hypothesis:
+    """An output as it should be. `reason` is None while it is unfinished."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    reason: FinishReason | None = None
+    stop_token: int | None = None
+
+
+def alone(request: Request) -> list[Hypothesis]:
+    """The outputs of a request with the engine to itself."""
+    return [_alone(request, index) for index in range(request.width)]
+
+
+def _alone(request: Request, index: int) -> Hypothesis:
+    output, marks, before = Hypothesis(), [row_marks(source) for source in request.inputs], 0
+    pending, position, last = list(request.prompt), 0, (0, 0)
+    while output.reason is None:
+        for token in pending:
+            spans = [span for span in request.spans if span.start <= position]
+            seen = tuple(marks[spans[-1].source][: spans[-1].rows]) if spans else ()
+            last = token_mark(before, token, position, seen)
+            before, position = last[1], position + 1
+        read = Read(position - 1, "lm", request.sampling, (index,), request.logprobs)
+        candidates = choose(request.rules, last, read)
+        if not candidates:
+            output.reason = "error"
+            break
+        pending = [candidates[0].token]
+        _append(output, request, candidates[0], likeliest(last, read))
+    return output
+
+
+def _append(output: Hypothesis, request: Request, chosen: Candidate, top: tuple[tuple[int, float], ...]) -> None:
+    output.tokens.append(chosen.token)
+    if chosen.logprob is not None:
+        output.logprobs.append(TokenLogprobs(chosen.token, chosen.logprob, top))
+    if chosen.token in request.stopping.eos:
+        output.reason = "stop"
+    elif chosen.token in request.stopping.stop:
+        output.reason, output.stop_token = "stop", chosen.token
+    elif len(output.tokens) == request.stopping.max_tokens:
+        output.reason = "length"
+
+
+@dataclass(frozen=True)
+class State:
+    """A sequence's rules, and the tokens they have been shown."""
+
+    rules: tuple[RuleSpec, ...]
+    tokens: tuple[int, ...] = ()
+
+
+class FakeRunner:
+    """Executes plans. `pool` says who owns a block: a write to one that is free or shared is an error."""
+
+    def __init__(self, budgets: Budgets, pool: BlockPool) -> None:
+        self._budgets = budgets
+        self._pool = pool
+        self._pages: list[list[Mark | None]] = [[None] * budgets.block_size for _ in range(pool.num_blocks)]
+        self.states: dict[int, State] = {}
+
+    def run(self, plan: StepPlan, fails: bool = False) -> StepResult:
+        """Execute a plan, in the order that StepPlan gives; or fail before a page is written."""
+        result = StepResult()
+        self._update(plan)
+        if fails:
+            return result
+        for target, page in [(target, list(self._pages[source])) for source, target in plan.copies]:
+            assert self._pool.count(target) == 1, f"copy to block {target}"
+            self._pages[target] = page
+        for job in plan.encode:
+            self._encode(job)
+        for chunk in plan.chunks:
+            self._write(chunk)
+        for chunk in plan.chunks:
+            self._advance(chunk)
+            self._read(chunk, result)
+        return result
+
+    def _update(self, plan: StepPlan) -> None:
+        """Begin, fork and drop rule states."""
+        for seq_id, rules in plan.started:
+            assert seq_id not in self.states
+            self.states[seq_id] = State(rules)
+        for parent, child in plan.forks:
+            assert child not in self.states
+            self.states[child] = self.states[parent]
+        for seq_id in plan.dropped:
+            del self.states[seq_id]
+
+    def _encode(self, job: EncodeJob) -> None:
+        for row in range(job.item.rows):
+            self._put(job.blocks, self._budgets.cross_slabs, job.start + row, (digest(job.item), row))
+
+    def _write(self, chunk: Chunk) -> None:
+        before = self._get(chunk.self_blocks, self._budgets.self_slabs, chunk.start - 1)[1] if chunk.start else 0
+        for (position, token), segment in zip(enumerate(chunk.tokens, chunk.start), _per_token(chunk), strict=True):
+            rows = range(segment.kv_len)
+            seen = tuple(self._get(segment.blocks, self._budgets.cross_slabs, row) for row in rows)
+            mark = token_mark(before, token, position, seen)
+            self._put(chunk.self_blocks, self._budgets.self_slabs, position, mark)
+            before = mark[1]
+
+    def _advance(self, chunk: Chunk) -> None:
+        """Show the rules what they have not seen; then the pages must hold exactly what they were shown."""
+        state, end = self.states[chunk.seq_id], chunk.start + len(chunk.tokens)
+        tokens = state.tokens + chunk.tokens[max(0, len(state.tokens) - chunk.start) :]
+        assert len(tokens) >= end, "tokens skipped"
+        self.states[chunk.seq_id] = State(state.rules, tokens)
+        history = [self._get(chunk.self_blocks, self._budgets.self_slabs, position)[0] for position in range(end)]
+        assert tuple(history) == tokens[:end], "another hypothesis' pages"
+
+    def _read(self, chunk: Chunk, result: StepResult) -> None:
+        for read in chunk.reads:
+            assert read.position == chunk.start + len(chunk.tokens) - 1
+            last = self._get(chunk.self_blocks, self._budgets.self_slabs, read.position)
+            result.candidates[chunk.seq_id] = choose(self.states[chunk.seq_id].rules, last, read)
+            if read.logprobs is not None:
+                result.observed[chunk.seq_id, read] = likeliest(last, read)
+
+    def _put(self, blocks: tuple[int, ...], slabs: int, position: int, mark: Mark) -> None:
+        for block in self._slots(blocks, slabs, position):
+            assert block > 0
+            assert self._pool.count(block) == 1, f"write to block {block} with {self._pool.count(block)} owners"
+            self._pages[block][position % self._budgets.block_size] = mark
+
+    def _get(self, blocks: tuple[int, ...], slabs: int, position: int) -> Mark:
+        marks = {self._pages[b][position % self._budgets.block_size] for b in self._slots(blocks, slabs, position)}
+        assert len(marks) == 1, "slabs differ"
+        mark = marks.pop()
+        assert mark is not None, "read before write"
+        return mark
+
+    def _slots(self, blocks: tuple[int, ...], slabs: int, position: int) -> tuple[int, ...]:
+        first = position // self._budgets.block_size * slabs
+        logical = blocks[first : first + slabs]
+        assert len(logical) == slabs, f"no block for position {position}"
+        return logical
+
+
+def _per_token(chunk: Chunk) -> Iterator[Segment]:
+    for segment in chunk.cross:
+        yield from [segment] * segment.length

@@ -1,0 +1,206 @@
+"""The scheduler, one promise at a time: steps and admission; the Simulation checks all the others on the way."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.fake_runner import FORBIDS
+from tests.core.requests import item, request, source
+from tests.core.simulation import encoded, lengths, simulation
+from transduce.core.request import RuleSpec
+from transduce.errors import CapacityError
+
+# Steps
+
+
+def test_a_request_is_encoded_and_starts_in_one_step() -> None:
+    sim = simulation()
+    sim.add(request("r", prompt=3, max_tokens=2, rows=4))
+    plan = sim.step()
+    assert (encoded(plan), lengths(plan)) == (4, [3])
+    plan = sim.step()
+    assert (encoded(plan), lengths(plan)) == (0, [1])
+    assert not sim.scheduler.unfinished
+    sim.check()
+
+
+def test_a_long_prompt_comes_in_chunks() -> None:
+    sim = simulation(max_num_batched_tokens=4)
+    sim.add(request("r", prompt=10))
+    plans = [sim.step() for _ in range(3)]
+    assert [lengths(plan) for plan in plans] == [[4], [4], [2]]
+    assert [len(chunk.reads) for plan in plans for chunk in plan.chunks] == [0, 0, 1]
+    sim.check()
+
+
+def test_one_token_goes_before_a_long_prompt() -> None:
+    sim = simulation(max_num_batched_tokens=4, max_encode_tokens=1)
+    slow = (source(item(1), item(2)),)
+    sim.add(replace(request("long", prompt=12), inputs=slow), request("short", max_tokens=9))
+    assert [lengths(sim.step()) for _ in range(4)] == [[1], [4], [1, 3], [1, 3]]
+    sim.drain()
+
+
+def test_a_request_waits_for_all_its_items() -> None:
+    sim = simulation(max_encode_tokens=2)
+    asked = request("r", rows=1)
+    sim.add(replace(asked, inputs=(source(item(1, 2), item(2, 2)), source(item(3, 1)))))
+    plans = [sim.step() for _ in range(3)]
+    assert [(encoded(plan), lengths(plan)) for plan in plans] == [(2, []), (2, []), (1, [1])]
+    sim.check()
+
+
+def test_requests_with_equal_inputs_share_one_encoding() -> None:
+    sim = simulation()
+    sim.add(*(request(f"r{i}", rows=4, content=1) for i in range(3)))
+    sim.step()
+    sim.add(request("late", rows=4, content=1))
+    assert encoded(sim.step()) == 0
+    assert (sim.scheduler.counters.encoded_rows, sim.scheduler.cache.hits) == (4, 3)
+    sim.check()
+
+
+def test_a_pending_input_can_be_joined_between_its_items() -> None:
+    sim = simulation(max_encode_tokens=1)
+    both = (source(item(1), item(2)),)
+    sim.add(replace(request("first"), inputs=both))
+    sim.step()
+    sim.add(replace(request("second"), inputs=both))
+    assert lengths(sim.step()) == [1, 1]
+    assert sim.scheduler.counters.encoded_rows == 2
+    sim.check()
+
+
+def test_samples_fork_and_copy_a_half_full_block_but_once_each() -> None:
+    sim = simulation(block_size=2)
+    sim.add(request("r", prompt=3, max_tokens=3, width=3, rows=2))
+    first, second = sim.step(), sim.step()
+    assert [chunk.reads[0].samples for chunk in first.chunks] == [(0, 1, 2)]
+    assert len(second.forks) == 2
+    assert len(second.copies) == 2  # the last one writes where it is
+    assert sim.step().copies == []
+    sim.check()
+
+
+def test_a_group_wider_than_a_step_spreads_over_steps() -> None:
+    sim = simulation(max_num_batched_tokens=2)
+    sim.add(request("r", max_tokens=3, width=5))
+    assert [lengths(sim.step()) for _ in range(4)] == [[1], [1, 1], [1, 1], [1]]
+    sim.drain()
+
+
+def test_a_request_without_allowed_tokens_ends_with_an_error() -> None:
+    sim = simulation()
+    rules = (RuleSpec(FORBIDS, (1,)),)
+    sim.add(replace(request("r", width=2), rules=rules), request("other"))
+    plan = sim.scheduler.plan()
+    output, other = sim.scheduler.commit(sim.runner.run(plan))
+    assert output.finished
+    assert output.error == "every token is forbidden by the request's rules"
+    assert [(d.index, d.tokens, d.finish_reason) for d in output.deltas] == [(0, [], "error"), (1, [], "error")]
+    assert other.error is None
+
+
+# Admission
+
+
+def test_requests_wait_for_a_place() -> None:
+    sim = simulation(max_num_seqs=3)
+    sim.add(request("a", max_tokens=3, width=2), request("b", max_tokens=2, width=2), request("c"))
+    sim.step()
+    assert (sim.scheduler.running, sim.scheduler.waiting) == (1, 2)
+    sim.drain()
+
+
+def test_requests_wait_for_the_encode_budget() -> None:
+    sim = simulation(max_encode_tokens=4)
+    sim.add(request("a", rows=3), request("b", rows=2))
+    assert encoded(sim.step()) == 3
+    assert sim.pool.capacity - sim.pool.free == 3  # the one that waits holds no pages
+    assert encoded(sim.step()) == 2
+    sim.check()
+
+
+def test_admission_leaves_a_spare_block_per_running_hypothesis() -> None:
+    sim = simulation(blocks=9)
+    sim.add(request("wide", max_tokens=3, width=3))
+    sim.step()
+    sim.add(request("next", prompt=3))
+    sim.step()
+    assert (sim.pool.free, sim.scheduler.waiting) == (5, 1)  # the next step takes three of them
+    sim.drain()
+    assert sim.scheduler.counters.preemptions == 0
+
+
+def test_admission_reserves_the_whole_prompt() -> None:
+    sim = simulation(blocks=9, max_num_batched_tokens=2)
+    sim.add(request("r", prompt=6))
+    assert lengths(sim.step()) == [2]
+    assert sim.pool.free == 3
+    sim.drain()
+
+
+def test_one_that_does_not_fit_stops_those_behind_it() -> None:
+    sim = simulation(blocks=8)
+    sim.add(request("a", prompt=4, max_tokens=2), request("large", prompt=6), request("small"))
+    sim.step()
+    assert (sim.scheduler.running, sim.scheduler.waiting) == (1, 2)
+    sim.drain()
+
+
+def test_idle_encoder_entries_make_room() -> None:
+    sim = simulation(blocks=4)
+    sim.add(request("a", rows=2))
+    sim.step()
+    assert len(sim.scheduler.cache) == 1
+    sim.add(request("b", rows=3))
+    sim.step()
+    assert sim.scheduler.cache.find(request("a", rows=2).inputs[0].key) is None
+    sim.check()
+
+
+def test_what_a_request_will_use_is_not_evicted_for_it() -> None:
+    sim = simulation(blocks=4)
+    sim.add(request("a", rows=1, content=1))
+    sim.step()
+    sim.add(request("b", rows=1, content=2))
+    sim.step()
+    sim.add(request("c", rows=1, content=1, prompt=3))
+    assert encoded(sim.step()) == 0
+    sim.check()
+
+
+def test_a_clip_does_not_wait_behind_the_windows_of_a_file() -> None:
+    sim = simulation(max_num_seqs=1)
+    sim.add(*(request(f"window{i}", owner="file") for i in range(3)))
+    sim.step()
+    sim.add(request("clip", owner="other"))
+    sim.step()
+    assert sim.outputs["window1", 0].reason == "length"
+    sim.step()
+    assert sim.outputs["clip", 0].reason == "length"
+    assert sim.outputs["window2", 0].reason is None
+    sim.drain()
+
+
+def test_what_can_never_fit_is_refused_on_arrival() -> None:
+    sim = simulation(blocks=3)
+    with pytest.raises(CapacityError, match="lower max_tokens to 2"):
+        sim.add(request("r", prompt=2, max_tokens=3))
+    assert not sim.scheduler.unfinished
+    assert sim.scheduler.counters.prompt_tokens == 0
+
+
+def test_an_id_in_use_is_our_bug() -> None:
+    sim = simulation()
+    sim.add(request("r"))
+    with pytest.raises(AssertionError, match="request id 'r' is in use"):
+        sim.add(request("r"))
+
+
+def test_a_plan_must_be_committed() -> None:
+    sim = simulation()
+    sim.add(request("r"))
+    sim.scheduler.plan()
+    with pytest.raises(AssertionError, match="neither committed nor failed"):
+        sim.scheduler.plan()

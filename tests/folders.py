@@ -1,0 +1,114 @@
+"""Tiny random checkpoints as folders, complete with tokenizers: what a user points the product at."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from string import ascii_letters
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    WhisperConfig,
+    WhisperFeatureExtractor,
+    WhisperForConditionalGeneration,
+    WhisperTokenizer,
+)
+
+from tests.models.tiny import _drawn as drawn
+
+LETTERS = "▁" + ascii_letters[:45]
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+SIDES: Mapping[str, Any] = {
+    "d_model": 24,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 40,
+}
+LANGUAGES = ("en", "de", "fr", "zh")
+
+
+def text_folder(folder: Path, generation: Mapping[str, Any]) -> Path:
+    """A BART over single letters with this generation_config.json."""
+    config = BartConfig(vocab_size=len(SPECIAL) + len(LETTERS), max_position_embeddings=64, **SIDES)
+    _save(BartForConditionalGeneration(config), folder, generation, seed=3)
+    _letters().save_pretrained(folder)
+    return folder
+
+
+def whisper_folder(folder: Path, seed: int) -> Path:
+    """A multilingual Whisper over bytes that hears one second; `seed` draws its weights."""
+    tokenizer = _whisper_tokenizer()
+    ids: dict[str, int] = tokenizer.get_vocab()
+    generation: dict[str, Any] = {
+        "bos_token_id": ids["<|endoftext|>"],
+        "pad_token_id": ids["<|endoftext|>"],
+        "eos_token_id": ids["<|endoftext|>"],
+        "decoder_start_token_id": ids["<|startoftranscript|>"],
+        "is_multilingual": True,
+        "lang_to_id": {f"<|{code}|>": ids[f"<|{code}|>"] for code in LANGUAGES},
+        "task_to_id": {task: ids[f"<|{task}|>"] for task in ("transcribe", "translate")},
+        "no_timestamps_token_id": ids["<|notimestamps|>"],
+        "max_length": 64,
+        "suppress_tokens": [ids[f"<|{name}|>"] for name in ("startoftranscript", "startofprev", "nospeech")],
+        "begin_suppress_tokens": [ids["<|endoftext|>"]],
+    }
+    config = WhisperConfig(
+        vocab_size=len(tokenizer),
+        num_mel_bins=10,
+        max_source_positions=50,
+        max_target_positions=64,
+        **{name: generation[name] for name in ("pad_token_id", "bos_token_id", "eos_token_id")},
+        decoder_start_token_id=ids["<|startoftranscript|>"],
+        **SIDES,
+    )
+    _save(WhisperForConditionalGeneration(config), folder, generation, seed)
+    tokenizer.save_pretrained(folder)
+    WhisperFeatureExtractor(feature_size=10, chunk_length=1).save_pretrained(folder)
+    return folder
+
+
+def _save(model: PreTrainedModel, folder: Path, generation: Mapping[str, Any], seed: int) -> None:
+    """Weights are drawn anew, so that answers depend on the source and hold many tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(drawn(name, weight, generator))
+    model.generation_config = GenerationConfig()
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").write_text(json.dumps(dict(generation)))
+
+
+def _letters() -> PreTrainedTokenizerFast:
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *LETTERS])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 2)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def _whisper_tokenizer() -> WhisperTokenizer:
+    languages = [f"<|{code}|>" for code in LANGUAGES]
+    tasks = ["<|translate|>", "<|transcribe|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
+    special = ["<|startoftranscript|>", *languages, *tasks]
+    names = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|endoftext|>", *special]
+    vocabulary = {name: index for index, name in enumerate(names)}
+    tokenizer = WhisperTokenizer(vocab=vocabulary, merges=[], extra_special_tokens=special)
+    tokenizer.add_tokens([f"<|{step * 0.02:.2f}|>" for step in range(51)])
+    return tokenizer

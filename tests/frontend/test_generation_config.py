@@ -1,0 +1,132 @@
+"""What a checkpoint's generation config asks for, and what of it is refused."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import GenerationConfig
+
+from transduce.errors import ConfigError
+from transduce.frontend.generation_config import HARMLESS, MISSING, MISSING_WHEN_SAMPLING, Defaults, load
+
+
+def test_fields_are_read() -> None:
+    defaults = load(
+        {
+            "bos_token_id": 0,
+            "decoder_start_token_id": 2,
+            "eos_token_id": [2, 3],
+            "forced_bos_token_id": 0,
+            "forced_eos_token_id": 2,
+            "bad_words_ids": [[4], [5, 6]],
+            "stop_strings": "end",
+            "lang_to_id": {"<|en|>": 7, "<|de|>": 8},
+            "language": "<|de|>",
+            "temperature": 1,
+        },
+        {"eos_token_id": 9},
+    )
+    assert defaults == Defaults(
+        decoder_start_token_id=2,
+        eos=(2, 3),
+        forced_bos=0,
+        forced_eos=(2,),
+        bad_words=((4,), (5, 6)),
+        stop_strings=("end",),
+        languages={"en": 7, "de": 8},
+        language="de",
+        temperature=1,
+    )
+
+
+def test_decoding_starts_from_bos_where_no_start_is_named() -> None:
+    assert load({"bos_token_id": 5}, {}).decoder_start_token_id == 5
+    assert load({"bos_token_id": 5, "decoder_start_token_id": 0}, {}).decoder_start_token_id == 0
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"max_length": 142, "min_length": 56, "no_repeat_ngram_size": 3, "forced_eos_token_id": 2, "num_beams": 4},
+        {"eos_token_id": 1, "decoder_start_token_id": 0, "suppress_tokens": [1, 2], "architectures": ["Bart"]},
+        {"bos_token_id": 0, "force_bos_token_to_be_generated": True, "d_model": 64},
+    ],
+)
+def test_without_a_file_config_json_counts_as_in_transformers(config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bart", **config}))
+    theirs = GenerationConfig.from_pretrained(tmp_path, config_file_name="config.json", _from_model_config=True)
+    ours = load(None, config)
+    assert ours.max_length == theirs.max_length
+    assert ours.min_length == theirs.min_length
+    assert ours.no_repeat_ngram_size == theirs.no_repeat_ngram_size
+    assert ours.num_beams == (theirs.num_beams or 1)
+    assert ours.forced_bos == theirs.forced_bos_token_id
+    assert ours.forced_eos == (() if theirs.forced_eos_token_id is None else (theirs.forced_eos_token_id,))
+    assert ours.eos == (() if theirs.eos_token_id is None else (theirs.eos_token_id,))
+    assert list(ours.suppress_tokens) == (theirs.suppress_tokens or [])
+
+
+def test_every_field_of_transformers_is_decided_on(caplog: pytest.LogCaptureFixture) -> None:
+    """A field nobody decided on would be ignored with a warning."""
+    theirs = dict.fromkeys(GenerationConfig().to_dict())
+    with caplog.at_level(logging.WARNING):
+        load(theirs, {})
+    assert caplog.messages == []
+
+
+def test_a_field_is_decided_on_once() -> None:
+    assert not set(HARMLESS.split()) & (MISSING.keys() | MISSING_WHEN_SAMPLING.keys())
+
+
+def test_an_unknown_field_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load({"eos_token_id": 1, "frobnicate": 3}, {})
+    assert len(caplog.messages) == 1
+    assert "frobnicate=3" in caplog.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encoder_no_repeat_ngram_size", 3),
+        ("encoder_repetition_penalty", 1.5),
+        ("guidance_scale", 2.0),
+        ("penalty_alpha", 0.6),
+        ("sequence_bias", [[[1], 2.0]]),
+        ("exponential_decay_length_penalty", [5, 1.1]),
+        ("force_words_ids", [[1]]),
+        ("watermarking_config", {"bias": 2.0}),
+        ("max_time", 3.0),
+    ],
+)
+def test_a_field_that_cannot_be_followed_is_an_error_that_names_it(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=name):
+        load({name: value}, {})
+    with pytest.raises(ConfigError, match=name):
+        load(None, {name: value})
+
+
+@pytest.mark.parametrize(
+    "values", [{"encoder_repetition_penalty": 1.0}, {"penalty_alpha": None}, {"guidance_scale": 1}]
+)
+def test_a_field_that_asks_for_nothing_is_accepted(values: dict[str, Any]) -> None:
+    assert load(values, {}) == Defaults()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("max_length", "long", "a whole number"),
+        ("do_sample", 1, "true or false"),
+        ("top_p", "0.5", "a number"),
+        ("top_k", True, "a whole number"),
+        ("eos_token_id", "</s>", "a whole number or a list"),
+        ("stop_strings", [1], "a string or a list"),
+        ("lang_to_id", [], "a dict"),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_an_error_that_names_it(name: str, value: object, wanted: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}=.*{wanted}"):
+        load({name: value}, {})

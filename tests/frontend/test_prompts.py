@@ -1,0 +1,102 @@
+"""Every form of a prompt, and what is said about those that are none."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transduce.errors import RequestError
+from transduce.frontend.prompts import Media, parse, shown
+
+CLIP = (np.zeros(16), 16000)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "source", "decoder"),
+    [
+        ("text", "text", None),
+        ([1, 2], (1, 2), None),
+        ((1, 2), (1, 2), None),
+        (np.array([1, 2]), (1, 2), None),
+        ({"prompt": "text"}, "text", None),
+        ({"prompt_token_ids": [1, 2]}, (1, 2), None),
+        ({"encoder_prompt": "text", "decoder_prompt": "more"}, "text", "more"),
+        ({"encoder_prompt": "text", "decoder_prompt": None}, "text", None),
+        ({"encoder_prompt": "text", "decoder_prompt": ""}, "text", None),
+        ({"encoder_prompt": [1], "decoder_prompt": [2, 3]}, (1,), (2, 3)),
+        ({"encoder_prompt": {"prompt": "text"}, "decoder_prompt": {"prompt_token_ids": [2]}}, "text", (2,)),
+        ({"encoder_prompt": {"prompt_token_ids": [1]}, "decoder_prompt": {"prompt": "more"}}, (1,), "more"),
+        ({"encoder_prompt": "text"}, "text", None),
+    ],
+)
+def test_prompts_to_a_text_model(prompt: object, source: object, decoder: object) -> None:
+    parts = parse(prompt, None)
+    assert (parts.source, parts.decoder, parts.salt) == (source, decoder, "")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "data", "decoder"),
+    [
+        (CLIP, CLIP, None),
+        (b"RIFF", b"RIFF", None),
+        (Path("clip.wav"), Path("clip.wav"), None),
+        ({"multi_modal_data": {"audio": "clip.wav"}}, "clip.wav", None),
+        ({"prompt": "", "multi_modal_data": {"audio": "clip.wav"}}, "clip.wav", None),
+        ({"prompt": "start", "multi_modal_data": {"audio": "clip.wav"}}, "clip.wav", "start"),
+        ({"prompt_token_ids": [5], "multi_modal_data": {"audio": "clip.wav"}}, "clip.wav", (5,)),
+        (
+            {"encoder_prompt": {"prompt": "", "multi_modal_data": {"audio": "clip.wav"}}, "decoder_prompt": "start"},
+            "clip.wav",
+            "start",
+        ),
+        ({"encoder_prompt": b"RIFF", "decoder_prompt": [5]}, b"RIFF", (5,)),
+    ],
+)
+def test_prompts_to_a_speech_model(prompt: object, data: object, decoder: object) -> None:
+    parts = parse(prompt, "audio")
+    assert isinstance(parts.source, Media)
+    assert parts.source.data is data or parts.source.data == data
+    assert parts.decoder == decoder
+
+
+def test_a_salt_is_kept() -> None:
+    assert parse({"prompt": "text", "cache_salt": "mine"}, None).salt == "mine"
+    assert parse({"encoder_prompt": "text", "cache_salt": "mine"}, None).salt == "mine"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "media", "match"),
+    [
+        (None, None, "None of type NoneType: give a text or a list of token ids"),
+        (3.5, None, "3.5 of type float"),
+        ([1, "a"], None, "of type list"),
+        ([True], None, "of type list"),
+        ({}, None, "give a text or a list of token ids"),
+        ({"text": "hi"}, None, 'no key "text"; it may have "prompt"'),
+        ({"prompt": "hi", "prompt_token_ids": [1]}, None, "give one of them"),
+        ({"prompt": "hi", "cache_salt": 3}, None, "cache_salt=3"),
+        ({"prompt": "hi", "multi_modal_data": {"audio": 1}}, None, "encoder takes text"),
+        ({"decoder_prompt": "hi"}, None, 'needs an "encoder_prompt"'),
+        ({"encoder_prompt": "hi", "decoder_prompt": 3}, None, "decoder prompt 3 of type int"),
+        ({"encoder_prompt": "hi", "prompt": "more"}, None, 'no key "prompt"'),
+        ({"encoder_prompt": "hi", "decoder_prompt": {"text": "more"}}, None, 'no key "text"'),
+        ("hello", "audio", "'hello' is no audio"),
+        ({"prompt": "hello"}, "audio", "encoder takes audio"),
+        ({"multi_modal_data": {"image": 1}}, "audio", "encoder takes audio"),
+        ({"multi_modal_data": "clip.wav"}, "audio", "encoder takes audio"),
+        ({"encoder_prompt": "hello", "decoder_prompt": "more"}, "audio", "is no audio"),
+        (
+            {"encoder_prompt": {"prompt": "a", "multi_modal_data": {"audio": 1}}, "decoder_prompt": "b"},
+            "audio",
+            "two prompts for the decoder, 'a' and 'b'",
+        ),
+    ],
+)
+def test_a_malformed_prompt_is_refused_with_its_value(prompt: Any, media: str | None, match: str) -> None:
+    with pytest.raises(RequestError, match=match):
+        parse(prompt, media)
+
+
+def test_long_values_are_shortened() -> None:
+    assert shown("x" * 1000) == "'" + "x" * 58 + "…"

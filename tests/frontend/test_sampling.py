@@ -1,0 +1,242 @@
+"""Precedence: the request over the checkpoint over the neutral value; and the rules that follow."""
+
+from typing import Any
+
+import pytest
+from transformers import GenerationConfig
+
+from tests.frontend.fakes import EOS, VOCABULARY
+from transduce import rules
+from transduce.core.params import BeamSearchParams, SamplingParams
+from transduce.core.request import RuleSpec, Stopping
+from transduce.errors import ConfigError, RequestError
+from transduce.frontend.generation_config import Defaults
+from transduce.frontend.sampling import GENERATE_TOP_K, Decoding, Resolver
+
+PROMPT, ROOM = 2, 50
+
+
+def resolver(**defaults: Any) -> Resolver:
+    return Resolver(Defaults(**{"eos": (EOS,)} | defaults), VOCABULARY, 0, lambda word: [tuple(word.encode())])
+
+
+def resolve(params: SamplingParams | BeamSearchParams | None = None, prompt: int = PROMPT, **defaults: Any) -> Decoding:
+    return resolver(**defaults).resolve(params or SamplingParams(), prompt, ROOM)
+
+
+def drawn(params: SamplingParams, **defaults: Any) -> tuple[float, int, float, float]:
+    sampling = resolve(params, **defaults).sampling
+    assert sampling is not None
+    return sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p
+
+
+def specs(params: SamplingParams, prompt: int = PROMPT, **defaults: Any) -> dict[str, tuple[object, ...]]:
+    return {spec.name: spec.args for spec in resolve(params, prompt, **defaults).rules}
+
+
+def test_greedy_is_the_default_and_has_no_rules() -> None:
+    decoding = resolve()
+    assert decoding.sampling is None
+    assert decoding.rules == ()
+
+
+def test_generate_samples_from_fifty() -> None:
+    assert GenerationConfig._get_default_generation_params()["top_k"] == GENERATE_TOP_K
+
+
+def test_a_checkpoint_that_samples_is_sampled_as_generate_does() -> None:
+    assert drawn(SamplingParams(), do_sample=True) == (1.0, GENERATE_TOP_K, 1.0, 0.0)
+    named = drawn(SamplingParams(), do_sample=True, temperature=0.7, top_k=5, top_p=0.9, min_p=0.1)
+    assert named == (0.7, 5, 0.9, 0.1)
+
+
+def test_a_request_that_samples_takes_only_what_the_checkpoint_names() -> None:
+    assert drawn(SamplingParams(temperature=0.5), do_sample=True) == (0.5, 0, 1.0, 0.0)
+    assert drawn(SamplingParams(temperature=0.5), top_k=9, top_p=0.8) == (0.5, 9, 0.8, 0.0)
+    assert drawn(SamplingParams(temperature=0.5, top_k=-1, top_p=1.0), top_k=9, top_p=0.8) == (0.5, 0, 1.0, 0.0)
+    assert drawn(SamplingParams(n=2), temperature=0.3) == (0.3, 0, 1.0, 0.0)
+
+
+def test_temperature_zero_is_greedy_though_the_checkpoint_samples() -> None:
+    assert resolve(SamplingParams(temperature=0.0, top_p=0.5), do_sample=True).sampling is None
+
+
+def test_seeds_are_kept_or_drawn_afresh_repeatably() -> None:
+    def seeds(params: SamplingParams) -> list[int]:
+        same = resolver()
+        drawn = [same.resolve(params, PROMPT, ROOM).sampling for _ in range(3)]
+        return [sampling.seed for sampling in drawn if sampling is not None]
+
+    assert seeds(SamplingParams(temperature=1.0, seed=7)) == [7, 7, 7]
+    fresh = seeds(SamplingParams(temperature=1.0))
+    assert len(set(fresh)) == 3
+    assert fresh == seeds(SamplingParams(temperature=1.0))
+
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        (SamplingParams(n=2, temperature=0.0), "temperature > 0, or n=1"),
+        (SamplingParams(top_p=0.9), "top_p=0.9 without a temperature"),
+        (SamplingParams(top_k=5), "top_k=5 without a temperature"),
+        (SamplingParams(min_p=0.1), "min_p=0.1 without a temperature"),
+    ],
+)
+def test_what_greedy_decoding_would_ignore_is_refused(params: SamplingParams, match: str) -> None:
+    with pytest.raises(RequestError, match=match):
+        resolve(params)
+
+
+def test_beams_are_refused_unless_the_request_turns_them_off() -> None:
+    for params in (SamplingParams(), SamplingParams(temperature=0.0)):
+        with pytest.raises(RequestError, match=r"num_beams=4.*beam_width=1.*temperature"):
+            resolve(params, num_beams=4)
+    assert resolve(BeamSearchParams(beam_width=1), num_beams=4).sampling is None
+    assert resolve(SamplingParams(temperature=1.0), num_beams=4).sampling is not None
+    assert resolve(SamplingParams(n=2), num_beams=4).sampling is not None
+
+
+def test_what_sampling_needs_and_lacks_is_refused_when_sampling() -> None:
+    missing = (("typical_p", 0.9),)
+    assert resolve(missing_when_sampling=missing).sampling is None
+    with pytest.raises(RequestError, match=r"typical_p=0\.9"):
+        resolve(SamplingParams(temperature=1.0), missing_when_sampling=missing)
+
+
+@pytest.mark.parametrize(
+    ("asked", "defaults", "expected"),
+    [
+        (None, {}, ROOM),
+        (None, {"max_length": 20}, 20 - PROMPT),
+        (None, {"max_length": 20, "max_new_tokens": 5}, 5),
+        (7, {"max_length": 20, "max_new_tokens": 5}, 7),
+        (1000, {}, ROOM),
+        (None, {"max_length": 1000}, ROOM),
+    ],
+)
+def test_length(asked: int | None, defaults: dict[str, Any], expected: int) -> None:
+    decoding = resolve(SamplingParams(max_tokens=asked), forced_eos=(EOS,), **defaults)
+    assert decoding.stopping.max_tokens == expected
+    assert decoding.rules == (RuleSpec("forced_eos", (PROMPT + expected, (EOS,))),)
+
+
+def test_a_prompt_as_long_as_the_checkpoints_max_length_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"max_length=20; set max_tokens"):
+        resolve(prompt=20, max_length=20)
+
+
+def test_ends() -> None:
+    stopping = resolve(SamplingParams(stop_token_ids=[9]), eos=(1, 2)).stopping
+    assert stopping == Stopping(ROOM, frozenset({1, 2}), frozenset({9}))
+    assert resolve(SamplingParams(ignore_eos=True)).stopping.eos == frozenset()
+    assert resolve(stop_strings=("x",)).stop_strings == ("x",)
+    assert resolve(SamplingParams(stop=["y", "z"]), stop_strings=("x",)).stop_strings == ("y", "z")
+
+
+def test_rules_of_the_checkpoint() -> None:
+    found = specs(
+        SamplingParams(),
+        repetition_penalty=1.2,
+        no_repeat_ngram_size=3,
+        bad_words=((4,), (5, 6)),
+        min_length=10,
+        forced_bos=7,
+        suppress_tokens=(8,),
+        begin_suppress_tokens=(9,),
+    )
+    assert found == {
+        "repetition_penalty": (1.2,),
+        "no_repeat_ngram": (3,),
+        "bad_words": (((4,), (5, 6)), (EOS,)),
+        "min_tokens": (10, (EOS,)),
+        "forced_bos": (7,),
+        "suppress_tokens": ((8,),),
+        "begin_suppress_tokens": (PROMPT, (9,)),
+    }
+
+
+def test_rules_of_the_request() -> None:
+    params = SamplingParams(
+        repetition_penalty=1.5,
+        frequency_penalty=0.2,
+        presence_penalty=-0.1,
+        logit_bias={5: 1.0, 4: -1.0},
+        bad_words=["no", [1, 2]],
+        min_tokens=3,
+        stop_token_ids=[9],
+        allowed_token_ids=[4, 5],
+    )
+    assert specs(params, repetition_penalty=1.2, min_length=40) == {
+        "logit_bias": (((4, -1.0), (5, 1.0)),),
+        "repetition_penalty": (1.5,),
+        "frequency_penalty": (0.2, PROMPT),
+        "presence_penalty": (-0.1, PROMPT),
+        "bad_words": (((110, 111), (1, 2)), (EOS,)),
+        "min_tokens": (PROMPT + 3, (EOS, 9)),
+        "allowed_tokens": ((4, 5),),
+    }
+    assert specs(SamplingParams(repetition_penalty=1.0), repetition_penalty=1.2) == {}
+
+
+@pytest.mark.parametrize(("prompt", "forced", "begin"), [(1, 7, 2), (1, None, 1), (3, 7, 3)])
+def test_suppression_begins_after_a_forced_bos(prompt: int, forced: int | None, begin: int) -> None:
+    found = specs(SamplingParams(), prompt, forced_bos=forced, begin_suppress_tokens=(9,))
+    assert found["begin_suppress_tokens"] == (begin, (9,))
+
+
+@pytest.mark.parametrize(("name", "value"), [("min_new_tokens", 8), ("min_length", PROMPT + 8)])
+def test_least_length_of_the_checkpoint(name: str, value: int) -> None:
+    assert specs(SamplingParams(), **{name: value}) == {"min_tokens": (PROMPT + 8, (EOS,))}
+    assert specs(SamplingParams(min_tokens=0), **{name: value}) == {}
+
+
+def test_every_rule_exists_and_rules_stand_in_the_order_of_their_ranks() -> None:
+    import torch
+
+    params = SamplingParams(
+        frequency_penalty=0.2,
+        presence_penalty=0.1,
+        logit_bias={5: 1.0},
+        allowed_token_ids=[4],
+        min_tokens=3,
+    )
+    decoding = resolve(
+        params,
+        repetition_penalty=1.2,
+        no_repeat_ngram_size=3,
+        bad_words=((4,),),
+        forced_bos=7,
+        forced_eos=(EOS,),
+        suppress_tokens=(8,),
+        begin_suppress_tokens=(9,),
+    )
+    ranks = [rules.build(spec, VOCABULARY, torch.device("cpu")).rank for spec in decoding.rules]
+    assert len(ranks) == 12
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"stop_token_ids": [VOCABULARY]},
+        {"logit_bias": {VOCABULARY: 1.0}},
+        {"allowed_token_ids": [VOCABULARY]},
+        {"bad_words": [[VOCABULARY]]},
+    ],
+)
+def test_ids_outside_the_vocabulary_are_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match=f"{next(iter(params))} has token id {VOCABULARY}; ids go from 0 to"):
+        resolve(SamplingParams(**params))
+
+
+@pytest.mark.parametrize(
+    "defaults", [{"eos": (999,)}, {"forced_bos": 999}, {"forced_eos": (999,)}, {"bad_words": ((999,),)}]
+)
+def test_a_checkpoint_that_names_tokens_it_lacks_is_refused(defaults: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="999"):
+        resolver(**defaults)
+
+
+def test_a_checkpoint_with_an_impossible_penalty_is_refused() -> None:
+    with pytest.raises(ConfigError, match="repetition_penalty=0"):
+        resolver(repetition_penalty=0)

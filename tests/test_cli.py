@@ -1,0 +1,231 @@
+"""The command line: what is printed where, in which order, with which exit code."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import wave
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.folders import text_folder, whisper_folder
+from transduce import LLM, cli
+
+GENERATION = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "max_length": 16}
+FLAGS = ("--dtype", "float32", "--max-num-seqs", "4")
+ENTRY = "import sys; from transduce.cli import main; sys.exit(main())"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_cache() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRANSDUCE_CPU_KVCACHE_SPACE", "0.001")
+        yield
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(text_folder(tmp_path_factory.mktemp("bart"), GENERATION))
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(whisper_folder(tmp_path_factory.mktemp("whisper"), seed=0))
+
+
+@pytest.fixture(scope="module")
+def answers(bart: str) -> dict[str, str]:
+    texts = ["hello", "a cab", "the end"]
+    outputs = LLM(bart, dtype="float32").generate(texts)
+    found = {text: output.outputs[0].text for text, output in zip(texts, outputs, strict=True)}
+    assert len(set(found.values())) == len(texts)
+    return found
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = cli.main(arguments)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_texts_are_answered_in_order(run: Run, bart: str, answers: dict[str, str]) -> None:
+    code, out, err = run("generate", bart, *answers, *FLAGS)
+    assert (code, out.splitlines(), err) == (0, [*answers.values()], "")
+
+
+def test_texts_come_from_a_file(run: Run, bart: str, answers: dict[str, str], tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_bytes(b"a cab\r\nthe end\n")
+    code, out, _ = run("generate", bart, "hello", "--file", str(lines), *FLAGS)
+    assert (code, out.splitlines()) == (0, [answers["hello"], answers["a cab"], answers["the end"]])
+
+
+@pytest.mark.parametrize("form", [("-",), ("--file", "-")])
+def test_texts_come_from_stdin(
+    form: tuple[str, ...], run: Run, bart: str, answers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\nthe end\n"))
+    code, out, _ = run("generate", bart, *form, *FLAGS)
+    assert (code, out.splitlines()) == (0, [answers["hello"], answers["the end"]])
+
+
+def test_json_lines(run: Run, bart: str, answers: dict[str, str]) -> None:
+    code, out, _ = run("generate", bart, "hello", "--json", "--n", "2", "--temperature", "1", "--seed", "5", *FLAGS)
+    (line,) = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert (line["prompt"], line["error"], line["truncated"]) == ("hello", None, 0)
+    assert [answer["index"] for answer in line["outputs"]] == [0, 1]
+    assert all(answer["finish_reason"] in {"stop", "length"} for answer in line["outputs"])
+
+
+def test_sampling_flags_arrive(run: Run, bart: str, answers: dict[str, str]) -> None:
+    text = answers["hello"]
+    assert run("generate", bart, "hello", "--max-tokens", "3", *FLAGS)[1].strip() == text[:3]
+    assert (
+        run("generate", bart, "hello", "--stop", text[4:6], "--stop", "?", *FLAGS)[1].strip()
+        == text[: text.index(text[4:6])]
+    )
+
+
+def test_a_bad_text_costs_no_other_its_answer(run: Run, bart: str, answers: dict[str, str]) -> None:
+    code, out, err = run("generate", bart, "hello", "", "a" * 99, "the end", *FLAGS)
+    assert code == cli.FAILED
+    assert out.splitlines() == [answers["hello"], "", "", answers["the end"]]
+    first, second = err.splitlines()
+    assert first.startswith("transduce: '': the prompt '' is empty")
+    assert "takes 64" in second
+
+
+def test_a_single_bad_text_is_one_line(run: Run, bart: str) -> None:
+    code, out, err = run("generate", bart, "", *FLAGS)
+    assert (code, out) == (cli.FAILED, "")
+    assert err.splitlines() == ["transduce: the prompt '' is empty; give at least one word or token id"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (("generate",), "Missing argument"),
+        (("generate", "MODEL"), "no texts"),
+        (("generate", "MODEL", "x", "--top-p", "3"), "top_p=3.0: give a number in (0, 1]"),
+        (("generate", "MODEL", "x", "--nope"), "No such option: --nope"),
+        (("generate", "MODEL", "x", "--dtype", "int3"), "dtype='int3'"),
+        (("generate", "MODEL", "x", "--attention-backend", "none"), "none"),
+        (("generate", "./nowhere", "x"), "there is no folder './nowhere'"),
+        (("generate", "MODEL", "--file", "/nowhere/lines.txt"), "cannot read '/nowhere/lines.txt'"),
+        (("transcribe", "MODEL", "clip.wav"), "transcribes no speech"),
+        (("dance",), "dance"),
+    ],
+)
+def test_a_wrong_command_is_one_line(run: Run, bart: str, arguments: tuple[str, ...], match: str) -> None:
+    code, out, err = run(*(bart if argument == "MODEL" else argument for argument in arguments))
+    assert (code, out) == (cli.WRONG, "")
+    (line,) = err.splitlines()
+    assert line.startswith("transduce: ")
+    assert match in line
+
+
+def clip(path: Path, hertz: float, seconds: float = 0.5) -> str:
+    times = np.arange(int(16_000 * seconds)) / 16_000
+    samples = (np.sin(2 * np.pi * hertz * times) * 30_000).astype("<i2")
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(samples.tobytes())
+    return str(path)
+
+
+def test_clips_are_transcribed_in_order(run: Run, whisper: str, tmp_path: Path) -> None:
+    clips = [clip(tmp_path / f"{hertz}.wav", hertz) for hertz in (200, 3000)]
+    flags = ("--language", "fr", "--max-tokens", "6", *FLAGS)
+    code, out, _ = run("transcribe", whisper, *clips, "--json", *flags)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [(line["audio"], line["language"], line["error"]) for line in lines] == [(c, "fr", None) for c in clips]
+    texts = [LLM(whisper, dtype="float32").transcribe(c, "fr").text[:2] for c in clips]
+    assert [line["text"][:2] for line in lines] == texts
+    assert run("transcribe", whisper, clips[0], *flags)[1] == lines[0]["text"] + "\n"
+    assert run("transcribe", whisper, *clips, *flags)[1].startswith(f"{clips[0]}: {lines[0]['text']}\n")
+
+
+def test_a_bad_clip_costs_no_other_its_text(run: Run, whisper: str, tmp_path: Path) -> None:
+    clips = [clip(tmp_path / "good.wav", 200), str(tmp_path / "none.wav"), clip(tmp_path / "long.wav", 200, 1.5)]
+    code, out, err = run("transcribe", whisper, *clips, "--json", "--max-tokens", "4", *FLAGS)
+    good, none, long = [json.loads(line) for line in out.splitlines()]
+    assert code == cli.FAILED
+    assert good["error"] is None
+    assert "No such file" in none["error"]
+    assert "longer than the model's 1 s" in long["error"]
+    assert len(err.splitlines()) == 2
+
+
+def test_verbose_says_what_the_engine_chose(bart: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY, "generate", bart, "hello", "--verbose", *FLAGS],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "dtype float32" in done.stderr
+    quiet = subprocess.run(
+        [sys.executable, "-c", ENTRY, "generate", bart, "hello", *FLAGS], capture_output=True, text=True, check=True
+    )
+    assert (quiet.stderr, quiet.stdout) == ("", done.stdout)
+
+
+def test_ctrl_c_stops_at_once_without_a_traceback(bart: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("hello\n" * 50_000)
+    command = [sys.executable, "-u", "-c", ENTRY, "generate", bart, "--file", str(lines), "--verbose", *FLAGS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == cli.INTERRUPTED
+    assert out == ""
+    assert "Traceback" not in first + err
+
+
+def test_a_reader_that_leaves_is_no_error(bart: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY, "generate", bart, "hello", *FLAGS],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode != 0
+
+
+def test_an_interruption_anywhere_is_130(monkeypatch: pytest.MonkeyPatch, run: Run, bart: str) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LLM, "generate", interrupted)
+    code, out, err = run("generate", bart, "hello", *FLAGS)
+    assert (code, out, err.strip()) == (cli.INTERRUPTED, "", "")
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version") == (0, version("transduce") + "\n", "")
+    assert "transcribe" in run("--help")[1]
+    assert "--max-tokens" in run("generate", "--help")[1]

@@ -1,0 +1,308 @@
+"""The offline API end to end, on tiny checkpoints as transformers saves them, beside transformers' generate()."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import BartForConditionalGeneration, WhisperFeatureExtractor, WhisperForConditionalGeneration
+
+import transduce
+from tests.folders import text_folder, whisper_folder
+from transduce import (
+    LLM,
+    BeamSearchParams,
+    CapacityError,
+    ConfigError,
+    MediaError,
+    RequestError,
+    RequestOutput,
+    SamplingParams,
+    Transcription,
+)
+
+RATE = 16_000
+SOURCES = ("a cab", "hello", "transducers transduce", "x", "the end")
+GENERATION: dict[str, Any] = {
+    "bos_token_id": 0,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "max_length": 24,
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "forced": {"forced_bos_token_id": 0, "forced_eos_token_id": 2, "max_length": 9},
+    "penalised": {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2, "min_length": 20},
+    "suppressed": {"suppress_tokens": [7, 12], "begin_suppress_tokens": [20, 21], "bad_words_ids": [[8], [10, 11]]},
+    "short": {"max_new_tokens": 6, "min_new_tokens": 4},
+    "eos of several": {"eos_token_id": [2, 30, 31, 32, 33, 34]},
+}
+
+
+def load(folder: Path, **options: Any) -> LLM:
+    return LLM(folder, **{"dtype": "float32", "kv_cache_bytes": 1 << 20} | options)
+
+
+def tokens(outputs: Sequence[RequestOutput]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return text_folder(tmp_path_factory.mktemp("bart"), GENERATION)
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> LLM:
+    return load(folder)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_answers_are_those_of_generate(name: str, tmp_path: Path) -> None:
+    llm = load(text_folder(tmp_path, GENERATION | SETTINGS[name]))
+    oracle = BartForConditionalGeneration.from_pretrained(tmp_path).eval()
+    tokenizer = llm.get_tokenizer()
+    expected = [oracle.generate(**tokenizer(source, return_tensors="pt"))[0, 1:].tolist() for source in SOURCES]
+    assert tokens(llm.generate(list(SOURCES))) == expected
+    assert len({tuple(answer) for answer in expected}) > 1
+
+
+def test_the_tiny_checkpoint_says_enough_to_be_a_test(llm: LLM) -> None:
+    assert len({token for answer in tokens(llm.generate(list(SOURCES))) for token in answer}) >= 6
+
+
+def test_text_is_the_tokenizers(llm: LLM) -> None:
+    for output in llm.generate(list(SOURCES)):
+        (answer,) = output.outputs
+        assert answer.text == llm.get_tokenizer().decode(answer.token_ids, skip_special_tokens=True)
+        assert answer.text
+
+
+def test_a_decoder_prompt_is_continued(llm: LLM) -> None:
+    (whole,) = tokens(llm.generate("hello"))
+    ids = llm.get_tokenizer()("hello")["input_ids"]
+    for start in (1, 4):
+        pair = {"encoder_prompt": ids, "decoder_prompt": whole[:start]}
+        (output,) = llm.generate(pair)
+        assert output.prompt_token_ids == [2, *whole[:start]]
+        assert output.outputs[0].token_ids == whole[start:]
+
+
+def test_a_stop_string_ends_an_answer_and_leaves_the_engine_clean(llm: LLM) -> None:
+    texts = [output.outputs[0].text for output in llm.generate(list(SOURCES))]
+    stops = [text[3:5] for text in texts]
+    outputs = llm.generate(list(SOURCES), [SamplingParams(stop=stop) for stop in stops])
+    for output, text, stop in zip(outputs, texts, stops, strict=True):
+        assert output.outputs[0].text == text[: text.index(stop)]
+        assert output.outputs[0].stop_reason == stop
+    assert not llm.engine.unfinished
+
+
+def test_samples_repeat_with_their_seed(llm: LLM) -> None:
+    def drawn(seed: int) -> list[list[int]]:
+        (output,) = llm.generate("hello", SamplingParams(n=4, temperature=1.0, seed=seed, max_tokens=12))
+        return [answer.token_ids for answer in output.outputs]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert len({tuple(answer) for answer in drawn(1)}) > 1
+
+
+def test_forms_and_params_mix(llm: LLM) -> None:
+    ids = llm.get_tokenizer()("hello")["input_ids"]
+    prompts: list[Any] = [
+        "hello",
+        ids,
+        {"prompt": "hello"},
+        {"encoder_prompt": {"prompt": "hello"}, "decoder_prompt": None},
+    ]
+    params: list[SamplingParams | BeamSearchParams] = [
+        SamplingParams(max_tokens=3),
+        BeamSearchParams(beam_width=1, max_tokens=4),
+        SamplingParams(max_tokens=5, temperature=0.0),
+        SamplingParams(max_tokens=6),
+    ]
+    answers = tokens(llm.generate(prompts, params))
+    assert [len(answer) for answer in answers] == [3, 4, 5, 6]
+    assert all(answers[3][: len(answer)] == answer for answer in answers)
+
+
+def test_one_prompt_or_a_list_gives_a_list(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=3)
+    assert tokens(llm.generate("hello", params)) == tokens(llm.generate(["hello"], params))
+    assert len(llm.generate([5, 6, 7], params)) == 1
+    assert len(llm.generate(("hello", "x"), params)) == 2
+
+
+def test_a_bad_prompt_among_several_has_its_own_error(llm: LLM) -> None:
+    prompts: list[Any] = [
+        "hello",
+        "",
+        "a" * 99,
+        [1, 999],
+        3.5,
+        {"prompt": "x", "multi_modal_data": {"audio": b""}},
+        "x",
+    ]
+    outputs = llm.generate(prompts)
+    assert [output.error is None for output in outputs] == [True, False, False, False, False, False, True]
+    assert tokens([outputs[0], outputs[-1]]) == tokens(llm.generate(["hello", "x"]))
+
+
+def test_a_single_bad_prompt_raises(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="is empty"):
+        llm.generate("")
+    with pytest.raises(CapacityError, match="101 tokens and the model takes 64"):
+        llm.generate("a" * 99)
+    with pytest.raises(RequestError, match="an empty list"):
+        llm.generate([])
+    with pytest.raises(RequestError, match="2 sampling_params for 1 prompts"):
+        llm.generate("x", [SamplingParams(), SamplingParams()])
+
+
+def test_a_request_that_can_never_fit_is_refused_with_the_numbers(folder: Path) -> None:
+    llm = load(folder, kv_cache_bytes=24_000)
+    with pytest.raises(CapacityError, match="blocks"):
+        llm.generate("hello", SamplingParams(n=16, temperature=1.0, max_tokens=60))
+    assert llm.generate("hello", SamplingParams(max_tokens=4))[0].error is None
+
+
+def test_max_model_len_bounds_both_sides(folder: Path) -> None:
+    llm = load(folder, max_model_len=8)
+    with pytest.raises(CapacityError, match="takes 8"):
+        llm.generate("hello world")
+    assert len(tokens(llm.generate("hello", SamplingParams(max_tokens=50, ignore_eos=True)))[0]) == 8
+
+
+def test_without_a_tokenizer_ids_are_served(folder: Path) -> None:
+    bare = load(folder, skip_tokenizer_init=True)
+    whole = load(folder)
+    ids = whole.get_tokenizer()("hello")["input_ids"]
+    (output,) = bare.generate({"prompt_token_ids": ids})
+    assert output.outputs[0].token_ids == tokens(whole.generate("hello"))[0]
+    assert output.outputs[0].text == ""
+    assert bare.get_tokenizer() is None
+    with pytest.raises(RequestError, match="no tokenizer was loaded"):
+        bare.generate("hello")
+
+
+def test_beams_of_a_checkpoint_are_refused_with_the_way_out(tmp_path: Path, llm: LLM) -> None:
+    beams = load(text_folder(tmp_path, GENERATION | {"num_beams": 4, "length_penalty": 2.0}))
+    with pytest.raises(RequestError, match="beam_width=1"):
+        beams.generate("hello")
+    assert tokens(beams.generate("hello", BeamSearchParams(beam_width=1))) == tokens(llm.generate("hello"))
+
+
+def test_an_unknown_engine_argument_is_refused_with_the_closest(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="'max_num_seq'; did you mean max_num_seqs"):
+        LLM(folder, max_num_seq=3)
+    with pytest.raises(ConfigError, match="tensor_parallel_size=2"):
+        LLM(folder, tensor_parallel_size=2)
+
+
+def test_a_text_model_transcribes_nothing(llm: LLM) -> None:
+    with pytest.raises(ConfigError, match="transcribes no speech"):
+        llm.transcribe(b"")
+
+
+def tone(hertz: float, seconds: float = 0.9) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
+    times = np.arange(int(RATE * seconds)) / RATE
+    return np.sin(2 * np.pi * hertz * times).astype(np.float32), RATE
+
+
+CLIPS = (tone(200), tone(900, 0.4), tone(3000), tone(5000, 0.2))
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return whisper_folder(tmp_path_factory.mktemp("whisper"), seed=0)
+
+
+def features(folder: Path, clip: tuple[Any, int]) -> torch.Tensor:
+    extractor = WhisperFeatureExtractor.from_pretrained(folder)
+    found: torch.Tensor = extractor(clip[0], sampling_rate=clip[1], return_tensors="pt")["input_features"]
+    return found
+
+
+def test_language_is_detected_as_transformers_does(tmp_path: Path) -> None:
+    llm = load(whisper_folder(tmp_path, seed=10))
+    oracle = WhisperForConditionalGeneration.from_pretrained(tmp_path).eval()
+    names = {token: name.strip("<|>") for name, token in oracle.generation_config.lang_to_id.items()}
+    heard = llm.transcribe(list(CLIPS), sampling_params=SamplingParams(max_tokens=1))
+    with torch.no_grad():
+        detected = [oracle.detect_language(features(tmp_path, clip)) for clip in CLIPS]
+    assert [said.language for said in heard] == [names[int(token)] for token in detected]
+    assert len({said.language for said in heard}) > 1
+
+
+@pytest.mark.filterwarnings("ignore:.*generation_config.*")
+@pytest.mark.parametrize("task", ["transcribe", "translate"])
+def test_transcriptions_are_those_of_transformers(task: str, speech: Path) -> None:
+    llm = load(speech)
+    oracle = WhisperForConditionalGeneration.from_pretrained(speech).eval()
+    heard = llm.transcribe(list(CLIPS), "fr", task, sampling_params=SamplingParams(max_tokens=9))
+    expected = [
+        oracle.generate(features(speech, clip), language="fr", task=task, max_new_tokens=9)[0, :9].tolist()
+        for clip in CLIPS  # of a timestamp token transformers makes a next segment, after these
+    ]
+    assert tokens([said.output for said in heard]) == expected
+    assert len({said.text for said in heard}) > 1
+
+
+def test_a_given_language_is_used(speech: Path) -> None:
+    llm = load(speech)
+    params = SamplingParams(max_tokens=4)
+    for language in ("de", "german", "<|de|>"):
+        said = llm.transcribe(CLIPS[0], language, sampling_params=params)
+        assert isinstance(said, Transcription)
+        assert llm.get_tokenizer().convert_ids_to_tokens(said.output.prompt_token_ids)[1] == "<|de|>"
+    with pytest.raises(RequestError, match="language 'xx' is unknown"):
+        llm.transcribe(CLIPS[0], "xx")
+
+
+def test_a_clip_is_encoded_once_for_detection_and_transcription(speech: Path) -> None:
+    llm = load(speech)
+    llm.transcribe(list(CLIPS), sampling_params=SamplingParams(max_tokens=2))
+    assert llm.engine.scheduler.counters.encoded_rows == len(CLIPS) * 50
+
+
+def test_bad_clips_have_their_own_errors(speech: Path) -> None:
+    llm = load(speech)
+    params = SamplingParams(max_tokens=4)
+    good, noise, long = llm.transcribe([CLIPS[0], b"noise", tone(200, 1.5)], sampling_params=params)
+    assert good.error is None
+    assert good.text
+    assert "cannot read audio of 5 bytes" in (noise.error or "")
+    assert "audio of 1.5 s is longer than the model's 1 s" in (long.error or "")
+    with pytest.raises(MediaError, match="cannot read audio"):
+        llm.transcribe(b"noise")
+
+
+def test_timestamps_are_text(speech: Path) -> None:
+    llm = load(speech)
+    vocabulary = llm.get_tokenizer().get_vocab()
+    stamps = [f"<|{step * 0.02:.2f}|>" for step in range(51)]
+    among = [vocabulary[name] for name in (*stamps, "a", "b", "<|notimestamps|>")]
+    params = SamplingParams(max_tokens=30, allowed_token_ids=among)
+    said = llm.transcribe(CLIPS[0], "en", timestamps=True, sampling_params=params)
+    named = llm.get_tokenizer().convert_ids_to_tokens(said.output.outputs[0].token_ids)
+    assert set(named) & set(stamps)
+    assert "<|notimestamps|>" not in named
+    assert said.text == "".join(named)
+
+
+def test_importing_the_package_loads_no_torch() -> None:
+    code = "import sys, transduce; transduce.SamplingParams(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_public_names() -> None:
+    for name in transduce.__all__:
+        assert getattr(transduce, name).__name__ == name
+    assert set(transduce.__all__) <= set(dir(transduce))
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        transduce.Nothing  # noqa: B018  # the access is the test

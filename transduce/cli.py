@@ -1,0 +1,204 @@
+"""The command line: transduce generate, transduce transcribe.
+
+Owns flags, what is printed and exit codes: 0; 1 when inputs failed, the others being printed; 2 for a wrong command,
+argument or checkpoint; 130 after Ctrl-C. Results go to stdout in the order of the inputs, all else to stderr.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+from transduce.config import EngineConfig
+from transduce.core.params import SamplingParams
+from transduce.errors import RequestError, TransduceError
+from transduce.frontend.outputs import RequestOutput, Transcription
+
+if TYPE_CHECKING:
+    from transduce.llm import LLM
+
+FAILED, WRONG, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _option(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, show_default=False)
+
+
+Model = Annotated[str, typer.Argument(help="A checkpoint's folder, or a hub id.", show_default=False)]
+Json = Annotated[bool, _option("Print one JSON object a line.", "--json")]
+Verbose = Annotated[bool, _option("Say on stderr what the engine chose, such as dtype and memory.", "--verbose")]
+
+DType = Annotated[str | None, _option("auto, float32, bfloat16 or float16.")]
+MaxNumSeqs = Annotated[int | None, _option("Answers in the making side by side.")]
+MaxModelLen = Annotated[int | None, _option("Longest source and longest answer, in tokens.")]
+Backend = Annotated[str | None, _option("Attention backend.")]
+LoadFormat = Annotated[str | None, _option("auto, safetensors, pt, or dummy for random weights.")]
+Revision = Annotated[str | None, _option("Branch, tag or commit on the hub.")]
+
+MaxTokens = Annotated[int | None, _option("New tokens at most.")]
+Temperature = Annotated[float | None, _option("0 is greedy, above it samples.")]
+TopP = Annotated[float | None, _option("Sample from the likeliest tokens that make up this probability.")]
+TopK = Annotated[int | None, _option("Sample from this many tokens.")]
+Seed = Annotated[int | None, _option("Makes sampling repeatable.")]
+Samples = Annotated[int | None, _option("Answers to each text.", "--n")]
+Stop = Annotated[list[str] | None, _option("End the answer before this text; may be repeated.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code. What is expected to go wrong is one line on stderr."""
+    try:
+        code = app(arguments, prog_name="transduce", standalone_mode=False)
+        sys.stdout.flush()
+    except TyperException as error:
+        return _complain(error.format_message() or "see transduce --help", WRONG)
+    except RequestError as error:
+        return _complain(str(error), FAILED)
+    except TransduceError as error:
+        return _complain(str(error), WRONG)
+    except (Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    return code or 0
+
+
+@app.callback(invoke_without_command=True)
+def root(show_version: Annotated[bool, _option("Print the version.", "--version")] = False) -> None:
+    """Run encoder-decoder transformers: text or speech in, text out."""
+    if show_version:
+        typer.echo(version("transduce"))
+        raise typer.Exit
+
+
+@app.command()
+def generate(
+    context: typer.Context,
+    model: Model,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT...", show_default=False)] = None,
+    file: Annotated[Path | None, _option("A file with one text a line; - reads stdin, also as TEXT.")] = None,
+    as_json: Json = False,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    seed: Seed = None,
+    n: Samples = None,
+    stop: Stop = None,
+    dtype: DType = None,
+    max_num_seqs: MaxNumSeqs = None,
+    max_model_len: MaxModelLen = None,
+    attention_backend: Backend = None,
+    load_format: LoadFormat = None,
+    revision: Revision = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print what MODEL makes of each TEXT: a summary, a translation, whatever it was trained for."""
+    sources = list(_sources(texts or [], file))
+    if not sources:
+        raise typer.BadParameter("no texts: give a TEXT, --file, or - to read lines from stdin")
+    params = _params(context)
+    outputs = _load(context, verbose).generate([*sources], params)
+    for source, output in zip(sources, outputs, strict=True):
+        _print(_answers(source, output) if as_json else [answer.text for answer in output.outputs])
+    _finish(sources, outputs)
+
+
+@app.command()
+def transcribe(
+    context: typer.Context,
+    model: Model,
+    clips: Annotated[list[str], typer.Argument(metavar="CLIP...", show_default=False)],
+    language: Annotated[str | None, _option("The speech's, such as en; detected where it is not given.")] = None,
+    task: Annotated[str, _option("transcribe, or translate into English.")] = "transcribe",
+    timestamps: Annotated[bool, _option("Mark segments, as <|1.20|>.", "--timestamps")] = False,
+    as_json: Json = False,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    dtype: DType = None,
+    max_num_seqs: MaxNumSeqs = None,
+    attention_backend: Backend = None,
+    load_format: LoadFormat = None,
+    revision: Revision = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print what is said in each CLIP, an audio file of at most 30 seconds."""
+    params = _params(context)
+    llm = _load(context, verbose)
+    said = llm.transcribe([*clips], language, task, timestamps=timestamps, sampling_params=params)
+    for clip, heard in zip(clips, said, strict=True):
+        name = f"{clip}: " if len(clips) > 1 else ""
+        _print(_heard(clip, heard) if as_json else [name + heard.text])
+    _finish(clips, [heard.output for heard in said])
+
+
+def _sources(texts: Sequence[str], file: Path | None) -> Iterator[str]:
+    for text in texts:
+        yield from _lines(sys.stdin.read()) if text == "-" else [text]
+    if file is not None:
+        try:
+            yield from _lines(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(f"cannot read {str(file)!r}: {error}; give a UTF-8 text file") from error
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as files have them; str.splitlines would also break at characters that belong to a text."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def _params(context: typer.Context) -> SamplingParams:
+    try:
+        return SamplingParams(**_given(context, SamplingParams))
+    except RequestError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _load(context: typer.Context, verbose: bool) -> "LLM":
+    if verbose:
+        logging.basicConfig(format="%(name)s: %(message)s")
+        logging.getLogger("transduce").setLevel(logging.INFO)
+    from transduce.llm import LLM
+
+    return LLM(**_given(context, EngineConfig))
+
+
+def _given(context: typer.Context, record: type) -> dict[str, Any]:
+    """Those of the command's arguments that the dataclass `record` has, unless left out."""
+    values = {field.name: context.params.get(field.name) for field in fields(record)}
+    return {name: value for name, value in values.items() if value is not None and value != ()}
+
+
+def _answers(source: str, output: RequestOutput) -> dict[str, Any]:
+    answers = [asdict(answer) for answer in output.outputs]
+    return {"prompt": source, "outputs": answers, "truncated": output.truncated, "error": output.error}
+
+
+def _heard(clip: str, heard: Transcription) -> dict[str, Any]:
+    return {"audio": clip, "text": heard.text, "language": heard.language, "error": heard.error}
+
+
+def _print(result: list[str] | dict[str, Any]) -> None:
+    lines = result if isinstance(result, list) else [json.dumps(result, ensure_ascii=False)]
+    for line in lines:
+        typer.echo(line)
+
+
+def _finish(inputs: Sequence[str], outputs: Sequence[RequestOutput]) -> None:
+    """Say what failed; exit 1 if anything did."""
+    failed = [(source, output.error) for source, output in zip(inputs, outputs, strict=True) if output.error]
+    for source, error in failed:
+        _complain(f"{source!r}: {error}", FAILED)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _complain(message: str, code: int) -> int:
+    typer.echo(f"transduce: {' '.join(message.split())}", err=True)
+    return code

@@ -1,0 +1,64 @@
+"""A progress bar for long work in a terminal: requests done, input and output tokens per second.
+
+Owns what is shown and when. Knows no engine.
+"""
+
+from time import perf_counter
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+PATIENCE = 1.0
+"""Seconds before work counts as long."""
+
+INTERVAL = 0.1
+"""Seconds between two drawings."""
+
+
+class Bar:
+    """Counts requests and tokens; draws on a terminal once the work takes long, and never elsewhere.
+
+    Drawing is done by `update`, so nothing runs beside the engine.
+    """
+
+    def __init__(self, total: int, shown: bool, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._progress = Progress(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("[dim]{task.fields[speed]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task("", total=total, speed="")
+        self._shown = shown and self._console.is_terminal
+        self._started = self._drawn = perf_counter()
+        self._done = self._input = self._output = 0
+
+    def update(self, done: int = 0, input_tokens: int = 0, output_tokens: int = 0) -> None:
+        """Count more finished requests and tokens, and draw if it is time to."""
+        self._done += done
+        self._input += input_tokens
+        self._output += output_tokens
+        now = perf_counter()
+        if self._shown and now - self._started >= PATIENCE and now - self._drawn >= INTERVAL:
+            self._drawn = now
+            self._draw(now - self._started)
+
+    def _draw(self, seconds: float) -> None:
+        speed = f"in {self._input / seconds:,.0f} tokens/s, out {self._output / seconds:,.0f} tokens/s"
+        self._progress.start()
+        self._progress.update(self._task, completed=self._done, speed=speed)
+        self._progress.refresh()
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress.live.is_started:
+            self._draw(perf_counter() - self._started)
+            self._progress.stop()

@@ -1,0 +1,150 @@
+"""The forms a prompt may take, brought to one: what the encoder is given, and what the decoder starts from.
+
+    "text"  [1, 2, 3]  {"prompt": …}  {"prompt_token_ids": …}              the encoder's text or ids
+    {"multi_modal_data": {"audio": …}, "prompt": the decoder's}  (samples, rate)  bytes  Path    speech models
+    {"encoder_prompt": any of the above, "decoder_prompt": text, ids or None}      either
+
+Owns the forms and what is said about malformed ones. Knows no tokenizer and no model beyond the media it takes.
+"""
+
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transduce.errors import RequestError
+
+Prompt = str | Sequence[int] | Mapping[str, Any] | bytes | os.PathLike[str] | tuple[Any, int]
+"""See the module's forms."""
+
+Ids = tuple[int, ...]
+
+PAIR = ("encoder_prompt", "decoder_prompt", "cache_salt")
+SINGLE = ("prompt", "prompt_token_ids", "multi_modal_data", "cache_salt")
+LENGTH = 60
+"""Characters of a refused value that a message shows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Media:
+    """Audio as transduce.media takes it."""
+
+    data: object
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """source: what the encoder is given. decoder: what the decoder starts from, None for the model's own start.
+
+    salt: prompts with different salts share no encoder output, so that none can time another's input.
+    """
+
+    source: str | Ids | Media
+    decoder: str | Ids | None = None
+    salt: str = ""
+
+
+def parse(prompt: object, media: str | None) -> Parts:
+    """The parts of a prompt to a model whose encoder takes `media` ("audio"), or text where that is None.
+
+    Raises RequestError, naming the value and the form to use.
+    """
+    if isinstance(prompt, Mapping):
+        paired = "encoder_prompt" in prompt or "decoder_prompt" in prompt
+        _check_keys(prompt, PAIR if paired else SINGLE)
+        salt = prompt.get("cache_salt") or ""
+        if not isinstance(salt, str):
+            raise RequestError(f"cache_salt={shown(salt)}: give a string")
+        source, decoder = (_pair if paired else _single)(prompt, media)
+        return Parts(source, decoder, salt)
+    return Parts(_source(prompt, media))
+
+
+def shown(value: object) -> str:
+    """A value for a message, shortened."""
+    text = repr(value)
+    return text if len(text) <= LENGTH else f"{text[: LENGTH - 1]}…"
+
+
+def token_ids(value: object) -> Ids | None:
+    """The ids in a list, tuple, array or tensor of whole numbers, else None."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        return None
+    try:
+        values = list(value)
+        return None if any(isinstance(each, bool) for each in values) else tuple(map(operator.index, values))
+    except TypeError:
+        return None
+
+
+def _pair(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Media, str | Ids | None]:
+    if prompt.get("encoder_prompt") is None:
+        raise RequestError('a pair of prompts needs an "encoder_prompt"; give the text or media for the encoder')
+    inner, decoder = prompt["encoder_prompt"], _decoder(prompt.get("decoder_prompt"))
+    if not isinstance(inner, Mapping):
+        return _source(inner, media), decoder
+    _check_keys(inner, SINGLE[:-1])
+    source, within = _single(inner, media)
+    if within and decoder:
+        raise RequestError(
+            f"two prompts for the decoder, {shown(within)} and {shown(decoder)}; give only the decoder_prompt"
+        )
+    return source, decoder or within
+
+
+def _single(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Media, str | Ids | None]:
+    given = [prompt[key] for key in ("prompt", "prompt_token_ids") if prompt.get(key) is not None]
+    if len(given) > 1:
+        raise RequestError('a prompt has both "prompt" and "prompt_token_ids"; give one of them')
+    data = prompt.get("multi_modal_data") or {}
+    if media is None:
+        if data:
+            raise RequestError(f"multi_modal_data with {_listed(data)}: this model's encoder takes text; give a prompt")
+        return _source(given[0] if given else None, media), None
+    if not isinstance(data, Mapping) or list(data) != [media]:
+        raise RequestError(
+            f"multi_modal_data={shown(data)}: this model's encoder takes {media}; "
+            f'give {{"multi_modal_data": {{"{media}": …}}}}'
+        )
+    return Media(data[media]), _decoder(given[0] if given else None)
+
+
+def _source(value: object, media: str | None) -> str | Ids | Media:
+    if media is not None:
+        if isinstance(value, str) or value is None:
+            raise RequestError(
+                f"{shown(value)} is no {media}, which this model's encoder takes; "
+                f'give {{"multi_modal_data": {{"{media}": path, bytes or (samples, rate)}}}}'
+            )
+        return Media(value)
+    if isinstance(value, str):
+        return value
+    ids = token_ids(value)
+    if ids is None:
+        raise RequestError(f"prompt {shown(value)} of type {type(value).__name__}: give a text or a list of token ids")
+    return ids
+
+
+def _decoder(value: object) -> str | Ids | None:
+    if isinstance(value, Mapping):
+        _check_keys(value, SINGLE[:2])
+        value = value.get("prompt", value.get("prompt_token_ids"))
+    if value is None or isinstance(value, str):
+        return value or None
+    ids = token_ids(value)
+    if ids is None:
+        raise RequestError(
+            f"decoder prompt {shown(value)} of type {type(value).__name__}: give a text, a list of token ids or None"
+        )
+    return ids or None
+
+
+def _check_keys(prompt: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = [key for key in prompt if key not in known]
+    if unknown:
+        raise RequestError(f"a prompt has no key {_listed(unknown)}; it may have {_listed(known)}")
+
+
+def _listed(keys: Iterable[object]) -> str:
+    return ", ".join(f'"{key}"' for key in keys)

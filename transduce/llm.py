@@ -1,0 +1,163 @@
+"""LLM: the offline API. Prompts in, finished answers out, after vLLM's names.
+
+Owns the choice of what runs in a batch. Knows no model family: languages are what the checkpoint lists.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from itertools import count
+from typing import Any, overload
+
+from transduce import engine
+from transduce.config import EngineConfig
+from transduce.core.params import BeamSearchParams, SamplingParams
+from transduce.errors import ConfigError, EngineError, RequestError
+from transduce.frontend import generation_config
+from transduce.frontend.batch import Batch, Work
+from transduce.frontend.frontend import Frontend, Params
+from transduce.frontend.outputs import RequestOutput, Transcription
+from transduce.frontend.prompts import Prompt, token_ids
+from transduce.media.audio import Audio
+from transduce.runtime.tokenizer import load_tokenizer
+
+
+class LLM:
+    """A loaded model.
+
+    model: a folder, or a hub id. options: the fields of EngineConfig. Raises ConfigError or CheckpointError.
+    """
+
+    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
+        config = _config(model, options)
+        loaded = engine.load(config)
+        tokenizer = load_tokenizer(loaded.checkpoint, config)
+        limits = [limit for limit in (config.max_model_len, loaded.spec.max_source) if limit is not None]
+        self.config = loaded.config
+        self.engine = loaded.engine
+        self.frontend = Frontend(
+            processor=loaded.family.processor(loaded.checkpoint.folder, loaded.family_config, tokenizer),
+            spec=loaded.spec,
+            defaults=generation_config.load(loaded.checkpoint.generation, loaded.checkpoint.config),
+            config=loaded.config,
+            max_source=min(limits, default=None),
+            identity=f"{loaded.checkpoint.revision} {loaded.dtype}",
+            room=loaded.engine.room,
+        )
+        self._ids = map(str, count())
+
+    def get_tokenizer(self) -> Any:
+        """The checkpoint's transformers tokenizer; None with skip_tokenizer_init."""
+        return self.frontend.processor.tokenizer
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: Params | Sequence[Params] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Answers to one prompt or a list of them, in the order given.
+
+        prompts: in any of the forms of `transduce.frontend.prompts`, mixed as you like. sampling_params: one for all,
+        or one for each; None: as the checkpoint's generation_config.json says.
+
+        A bad prompt among several costs no other its answer: its output has `error` set, empty text and finish_reason
+        "error". A single bad prompt raises RequestError, and a step that failed under it EngineError. Ctrl-C stops
+        after the running step, with KeyboardInterrupt.
+        """
+        several = _several(prompts)
+        params = _each(sampling_params, len(several))
+        return self._run([Work(*pair) for pair in zip(several, params, strict=True)], use_tqdm)
+
+    @overload
+    def transcribe(self, audio: list[Any], *args: Any, **options: Any) -> list[Transcription]: ...
+
+    @overload
+    def transcribe(self, audio: Audio, *args: Any, **options: Any) -> Transcription: ...
+
+    def transcribe(
+        self,
+        audio: Audio | list[Audio],
+        language: str | None = None,
+        task: str = "transcribe",
+        prompt: str | None = None,
+        *,
+        timestamps: bool = False,
+        sampling_params: Params | None = None,
+        use_tqdm: bool = True,
+    ) -> Transcription | list[Transcription]:
+        """What is said in one clip (a Transcription) or in a list of them (a list), each of at most 30 s.
+
+        audio: a path, the bytes of a file, or (samples, rate). language: such as "en"; None: the checkpoint's own or,
+        where it speaks several, the one detected. task: "translate" is into English. prompt: what was said before, as
+        context. timestamps: mark segments in the text, as <|1.20|>. Errors are as in `generate`.
+        """
+        if "transcribe" not in self.frontend.spec.tasks:
+            raise ConfigError(f"{self.config.model!r} transcribes no speech; use generate")
+        clips = audio if isinstance(audio, list) else [audio]
+        options = {"task": task, "prompt": prompt, "timestamps": timestamps}
+        languages = self._languages(clips, language or self.frontend.defaults.language, use_tqdm)
+        params = sampling_params or SamplingParams()
+        work = [
+            Work(self._heard(clip), params, {**options, "language": each})
+            for clip, each in zip(clips, languages, strict=True)
+        ]
+        outputs = self._run(work, use_tqdm)
+        said = [
+            Transcription(output.outputs[0].text.strip(), each, output)
+            for output, each in zip(outputs, languages, strict=True)
+        ]
+        return said if isinstance(audio, list) else said[0]
+
+    def _languages(self, clips: Sequence[Audio], language: str | None, use_tqdm: bool) -> list[str | None]:
+        """Each clip's language: the one given, or the likeliest first token among the languages'.
+
+        A clip is encoded once: transcribing it finds the encoder's output in the cache.
+        """
+        known = {token: code for code, token in self.frontend.defaults.languages.items()}
+        if language is not None or not known:
+            return [language] * len(clips)
+        params = SamplingParams(temperature=0.0, max_tokens=1, allowed_token_ids=sorted(known))
+        start = {"prompt_token_ids": [self.frontend.defaults.decoder_start_token_id]}
+        outputs = self._run([Work(self._heard(clip) | start, params) for clip in clips], use_tqdm)
+        firsts = [output.outputs[0].token_ids for output in outputs]
+        return [known[first[0]] if first else None for first in firsts]
+
+    def _heard(self, clip: Audio) -> dict[str, object]:
+        return {"multi_modal_data": {self.frontend.processor.media: clip}}
+
+    def _run(self, work: Sequence[Work], progress: bool) -> list[RequestOutput]:
+        ahead = 2 * self.config.max_num_seqs
+        if not work:
+            raise RequestError("an empty list: give at least one prompt or clip")
+        batch = Batch(self.engine, self.frontend, work, ahead=ahead, ids=self._ids, progress=progress)
+        outputs = batch.run()
+        if len(outputs) == 1 and outputs[0].error is not None:
+            raise batch.refusals[0] if batch.refusals else EngineError(outputs[0].error)
+        return outputs
+
+
+def _config(model: str | os.PathLike[str], options: Mapping[str, Any]) -> EngineConfig:
+    known = [field.name for field in fields(EngineConfig) if field.name != "model"]
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, known) or sorted(known)
+            raise ConfigError(f"there is no engine argument {name!r}; did you mean {', '.join(close)}?")
+    return EngineConfig(model=os.fspath(model), **options)
+
+
+def _several(prompts: Any) -> Sequence[Prompt]:
+    """A list of prompts as it is; one prompt, be it a list of token ids or (samples, rate), as a list of one."""
+    clip = isinstance(prompts, tuple) and len(prompts) == 2 and isinstance(prompts[1], int)
+    several = isinstance(prompts, list | tuple) and not clip and not token_ids(prompts)
+    return prompts if several else [prompts]
+
+
+def _each(params: Params | Sequence[Params] | None, number: int) -> Sequence[Params]:
+    if params is None or isinstance(params, SamplingParams | BeamSearchParams):
+        return [params or SamplingParams()] * number
+    if len(params) != number:
+        raise RequestError(f"{len(params)} sampling_params for {number} prompts; give one for all, or one for each")
+    return params

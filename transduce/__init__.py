@@ -6,6 +6,8 @@ The public names, resolved when first used: `import transduce` loads no torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from transduce.config import calm_threads
+
 if TYPE_CHECKING:
     from transduce.config import EngineConfig as EngineConfig
     from transduce.core.params import BeamSearchParams as BeamSearchParams
@@ -40,6 +42,8 @@ _HOMES = {
     "RequestError": "errors",
     "TransduceError": "errors",
 }
+
+calm_threads()
 
 __all__ = [*_HOMES]  # noqa: PLE0604  # strings, which ruff cannot see
 

@@ -33,11 +33,11 @@ def _option(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text, show_default=False)
 
 
-Model = Annotated[str, typer.Argument(help="A checkpoint's folder, or a hub id.", show_default=False)]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A checkpoint's folder, or a hub id.", show_default=False)]
 Json = Annotated[bool, _option("Print one JSON object a line.", "--json")]
 Verbose = Annotated[bool, _option("Say on stderr what the engine chose, such as dtype and memory.", "--verbose")]
 
-DType = Annotated[str | None, _option("auto, float32, bfloat16 or float16.")]
+DType = Annotated[str | None, _option("auto, float32 or bfloat16.")]
 MaxNumSeqs = Annotated[int | None, _option("Answers in the making side by side.")]
 MaxModelLen = Annotated[int | None, _option("Longest source and longest answer, in tokens.")]
 Backend = Annotated[str | None, _option("Attention backend.")]

@@ -62,7 +62,7 @@ class EngineConfig:
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
         _only("tensor_parallel_size", self.tensor_parallel_size, 1, "tensor parallelism over several devices")
-        _only("quantization", self.quantization, None, "low-bit weights")
+        _only("quantization", self.quantization, None, "weight quantization")
         _among("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         _among("load_format", self.load_format, ("auto", "safetensors", "pt", "dummy"))
         if not 0 < self.gpu_memory_utilization <= 1:
@@ -79,6 +79,15 @@ def resolve(config: EngineConfig, limits: Limits) -> EngineConfig:
         max_model_len=_model_len(config.max_model_len, limits),
         kv_cache_bytes=config.kv_cache_bytes if config.kv_cache_bytes is not None else _kv_space(),
     )
+
+
+def calm_threads() -> None:
+    """Let torch's worker threads wait a moment for work and then sleep; to be called before torch is imported.
+
+    By default they spin, and beside a busy neighbour one step takes up to fifty times as long. A setting that the
+    user has made stays.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def offline() -> bool:

@@ -18,7 +18,7 @@ from transduce.core.scheduler import Scheduler
 from transduce.device.base import Device
 from transduce.device.cpu import CPU
 from transduce.errors import CheckpointError, EngineError
-from transduce.layers.build import Builder, Context
+from transduce.layers.build import DECODER_TILE, Builder, Context
 from transduce.models.base import Family, Model, Spec, find
 from transduce.quant.none import Unquantized
 from transduce.runtime.checkpoint import Checkpoint, open_checkpoint
@@ -110,7 +110,9 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
     model = _build(checkpoint, family, family_config, context)
     budgets = _budgets(config, layout)
     blocks = _size_pool(config, spec, budgets, layout, model, device, dtype)
-    graphs = Graphs(model.forward, {g.name: layout.slabs(g.name) for g in spec.groups}, backend, device)
+    slabs = {group.name: layout.slabs(group.name) for group in spec.groups}
+    least = context.scheme.call_rows(dtype, device.torch_device, DECODER_TILE)
+    graphs = Graphs(model.forward, slabs, backend, device, least)
     states = RuleStates(lambda rule: rules.build(rule, spec.vocab_size, device.torch_device, family.rules))
     runner = Runner(model, layout, graphs, states, device, dtype)
     engine = Engine(Scheduler(budgets, BlockPool(blocks)), runner, budgets, blocks)

@@ -3,6 +3,7 @@
 Owns how pages are made, written, copied and gathered. Does not know how they are read.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,12 @@ class RowPages(AttentionBackend):
     def cache(
         self, blocks: int, kv_heads: int, head_dim: int, block_size: int, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
-        return torch.zeros(blocks, block_size, 2, kv_heads, head_dim, dtype=dtype, device=device)
+        shape = (blocks, block_size, 2, kv_heads, head_dim)
+        if device.type != "cpu":
+            return torch.zeros(shape, dtype=dtype, device=device)
+        # The system's zero pages: memory is taken when a block is first written, where torch.zeros writes it all.
+        size = math.prod(shape) * dtype.itemsize
+        return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)
 
     def write(self, cache: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> None:
         rows = cache.flatten(0, 1)

@@ -112,8 +112,8 @@ def _runs(shapes: list[list[int]], cache: Tensor) -> Iterator[_Run]:
 
 
 def _grid(blocks: int) -> int:
-    """`blocks` rounded up by at most a quarter, so that segments share few shapes; exact up to 8."""
-    step = 1 << max(0, blocks.bit_length() - 3)
+    """`blocks` rounded up, so that segments share few shapes: powers of two to 8, then four steps an octave."""
+    step = 1 << max(0, (blocks - 1).bit_length() - (3 if blocks > 8 else 0))
     return -(-blocks // step) * step
 
 

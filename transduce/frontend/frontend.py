@@ -4,14 +4,13 @@ Owns encoding, the checks on lengths and ids, and the key under which an encoder
 and what becomes of a request: that is the collector's.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import blake2b
 
 from transduce.config import EngineConfig
 from transduce.core.params import BeamSearchParams, SamplingParams
-from transduce.core.request import EncoderInput, EncoderItem, Request, RuleSpec, Span
+from transduce.core.request import EncoderInput, EncoderItem, Request, Span
 from transduce.errors import CapacityError, RequestError
 from transduce.frontend.detokenizer import Decode
 from transduce.frontend.generation_config import Defaults
@@ -91,7 +90,7 @@ class Frontend:
         source = self._source(parts.source, asked.truncate_prompt_tokens)
         start = self._start(parts.decoder, options)
         decoding = self.resolver.resolve(params, len(start), self._room(len(start), source.item.rows, asked.n))
-        decode = self._decode(asked, options)
+        decode = self.processor.decoding(asked.skip_special_tokens, options)
         if decode is None and decoding.stop_strings:
             raise RequestError(f"stop={decoding.stop_strings!r}: no tokenizer was loaded; use stop_token_ids")
         return Job(
@@ -104,7 +103,7 @@ class Frontend:
                 sampling=decoding.sampling,
                 width=asked.n,
                 logprobs=asked.logprobs,
-                rules=(*decoding.rules, *self._speech_rules(options)),
+                rules=(*decoding.rules, *self.processor.rules(start, options)),
             ),
             params=asked,
             text=source.text,
@@ -115,11 +114,6 @@ class Frontend:
             cleaned=bool(decode and self.processor.tokenizer.clean_up_tokenization_spaces),
             stop_strings=decoding.stop_strings,
         )
-
-    def _speech_rules(self, options: Mapping[str, object]) -> Iterator[RuleSpec]:
-        """Asked for timestamps, a model may not decide against them."""
-        if options.get("timestamps") and self.defaults.no_timestamps is not None:
-            yield RuleSpec("suppress_tokens", ((self.defaults.no_timestamps,),))
 
     def _source(self, source: str | Ids | Media, keep: int | None) -> _Source:
         if isinstance(source, Media):
@@ -164,12 +158,6 @@ class Frontend:
         if prompt > most:
             raise CapacityError(f"the decoder prompt has {prompt} tokens and the model takes {most}; shorten it")
         return most - prompt + 1
-
-    def _decode(self, params: SamplingParams, options: Mapping[str, object]) -> Decode | None:
-        if self.processor.tokenizer is None:
-            return None
-        extra = {"decode_with_timestamps": True} if options.get("timestamps") else {}
-        return partial(self.processor.tokenizer.decode, skip_special_tokens=params.skip_special_tokens, **extra)
 
     def _words(self, word: str) -> Sequence[Ids]:
         """A word as the start of a text, and as one within."""

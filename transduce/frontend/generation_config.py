@@ -61,8 +61,7 @@ class Defaults:
     """What the checkpoint asks for where a request says nothing. None: it says nothing either.
 
     max_length and min_length count decoder tokens, the prompt included. forced_eos: ids, one of which is forced as the
-    last token. no_timestamps: the token with which a speech model says that no timestamps follow. languages: language
-    code to its token, of multilingual speech models. missing_when_sampling: names and
+    last token. languages: language code to its token, of multilingual speech models. missing_when_sampling: names and
     values of fields that a sampled request would need and that cannot be followed yet.
     """
 
@@ -86,7 +85,6 @@ class Defaults:
     forced_eos: tuple[int, ...] = ()
     suppress_tokens: tuple[int, ...] = ()
     begin_suppress_tokens: tuple[int, ...] = ()
-    no_timestamps: int | None = None
     language: str | None = None
     languages: Mapping[str, int] = field(default_factory=dict)
     missing_when_sampling: tuple[tuple[str, object], ...] = ()
@@ -132,7 +130,6 @@ def _defaults(fields: "_Fields") -> Defaults:
         forced_eos=fields.ids("forced_eos_token_id"),
         suppress_tokens=fields.ids("suppress_tokens"),
         begin_suppress_tokens=fields.ids("begin_suppress_tokens"),
-        no_timestamps=fields.of("no_timestamps_token_id", int),
         language=_code(fields.of("language", str)),
         languages={_code(name) or name: token for name, token in (fields.of("lang_to_id", dict) or {}).items()},
         missing_when_sampling=fields.demands(MISSING_WHEN_SAMPLING),

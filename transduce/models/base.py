@@ -11,17 +11,21 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from transduce import models
-from transduce.core.request import EncoderItem
+from transduce.core.request import EncoderItem, RuleSpec
 from transduce.errors import CheckpointError
 from transduce.layers.build import Builder
 from transduce.layers.step import EncoderBatch, StepInput
 from transduce.rules.base import LogitsRule
+
+Decode = Callable[[Sequence[int]], str]
+"""Token ids to text."""
 
 Head = Callable[[Tensor], Tensor]
 """Hidden rows [reads, d] to values, for "lm" logits [reads, vocab]."""
@@ -98,6 +102,16 @@ class Processor(ABC):
     @abstractmethod
     def item(self, source: object) -> EncoderItem:
         """One encoder item from token ids (text families) or from `audio` as media/audio.py takes it."""
+
+    def rules(self, start: Sequence[int], options: Mapping[str, object]) -> tuple[RuleSpec, ...]:
+        """Logits rules that the options imply, for a decoder that starts from the ids `start`."""
+        return ()
+
+    def decoding(self, skip_special_tokens: bool, options: Mapping[str, object]) -> Decode | None:
+        """How new token ids become text; None without a tokenizer."""
+        if self.tokenizer is None:
+            return None
+        return partial(self.tokenizer.decode, skip_special_tokens=skip_special_tokens)
 
     @abstractmethod
     def decoder_ids(self, prompt: str | Sequence[int] | None, options: Mapping[str, object]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 Activation = Literal["relu", "gelu", "gelu_new", "silu"]
@@ -47,3 +48,7 @@ class Scheme(ABC):
 
         tile: rows of every kernel call, where a row's bits depend on their number; always the same for one layer.
         """
+
+    @abstractmethod
+    def call_rows(self, dtype: torch.dtype, device: torch.device, tile: int) -> int:
+        """Rows to which a smaller call of `linear` is padded: a step laid out in as many spares it the copying."""

@@ -5,6 +5,7 @@ Owns the rule that keeps a row's bits independent of the other rows (see `Rows`)
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -49,27 +50,32 @@ class Unquantized(Scheme):
 
     def prepare(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         weight = tensors["weight"]
-        if not _packs(weight):
+        if not _packs(weight.dtype, weight.device):
             return (weight,)
         return (torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None),)
 
     def linear(self, x: Tensor, prepared: tuple[Tensor, ...], epilogue: Epilogue, tile: int) -> Tensor:
         (weight,) = prepared
-        return _by_rows(x, _rows(weight), tile, lambda part: _linear(part, weight, epilogue))
+        rule = _rows(weight.dtype, weight.device)
+        return _by_rows(x, rule, tile, lambda part: _linear(part, weight, epilogue))
+
+    def call_rows(self, dtype: torch.dtype, device: torch.device, tile: int) -> int:
+        return tile if _rows(dtype, device) is Rows.TILE else MIN_ROWS
 
 
-def _packs(weight: Tensor) -> bool:
-    if not (weight.device.type == "cpu" and torch.backends.mkldnn.is_available()):
+@cache
+def _packs(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether oneDNN has a packed form."""
+    if not (device.type == "cpu" and torch.backends.mkldnn.is_available()):
         return False
-    return weight.dtype == torch.float32 or (
-        weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _rows(weight: Tensor) -> Rows:
+@cache
+def _rows(dtype: torch.dtype, device: torch.device) -> Rows:
     """oneDNN's AMX kernels for bf16 differ by row count, and of kernels that are not oneDNN's nothing is known."""
-    amx = weight.dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported()
-    return Rows.TILE if amx or not weight.is_mkldnn else Rows.ENOUGH
+    amx = dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported()
+    return Rows.TILE if amx or not _packs(dtype, device) else Rows.ENOUGH
 
 
 def _by_rows(x: Tensor, rule: Rows, tile: int, call: Callable[[Tensor], Tensor]) -> Tensor:

@@ -25,7 +25,7 @@ class _Captured:
 
 
 class Graphs:
-    """The decoder forward over buckets. `captures` and `replays` count how often each happened."""
+    """The decoder forward over buckets of at least `least` tokens. `captures` and `replays` count both."""
 
     def __init__(
         self,
@@ -33,18 +33,20 @@ class Graphs:
         slabs: dict[str, int],
         backend: AttentionBackend,
         device: Device,
+        least: int,
     ) -> None:
         self._forward = forward
         self._slabs = slabs
         self._backend = backend
         self._device = device
+        self._least = least
         self._buckets: OrderedDict[Bucket, _Captured] = OrderedDict()
         self.captures = 0
         self.replays = 0
 
     def run(self, step: HostStep) -> Tensor:
         """Hidden rows [bucket tokens, d]; those past the step's own tokens are padding."""
-        bucket = bucket_for(step)
+        bucket = bucket_for(step, self._least)
         captured = self._buckets.pop(bucket, None)
         inputs = captured.inputs if captured else StaticInputs(bucket, self._slabs, self._backend, self._device)
         inputs.fill(step)

@@ -97,13 +97,13 @@ def _segments(rows: Iterator[_Segment], slabs: int) -> Segments:
     return Segments(lengths, positions, kv_lengths, padded.reshape(len(blocks), width, slabs), tables)
 
 
-def bucket_for(step: HostStep) -> Bucket:
-    """The smallest bucket that holds the step, with a segment to spare for padded rows."""
+def bucket_for(step: HostStep, least: int) -> Bucket:
+    """The smallest bucket of at least `least` tokens that holds the step, with a segment to spare for padded rows."""
     groups = tuple(
         (name, _at_least(len(each.q_len) + 1), _at_least(each.blocks.shape[1]))
         for name, each in sorted(step.segments.items())
     )
-    return Bucket(_at_least(len(step.tokens)), groups)
+    return Bucket(max(least, _at_least(len(step.tokens))), groups)
 
 
 def _at_least(n: int) -> int:

@@ -18,7 +18,7 @@ START, EN, DE, TRANSLATE, TRANSCRIBE, PREVIOUS, PLAIN = 5, 6, 7, 8, 9, 10, 11
 
 
 def _processor(multilingual: bool = True, language: str | None = None, task: str = "transcribe") -> WhisperProcessor:
-    prompt = Prompt(start=START, multilingual=multilingual, language=language, task=task, previous=3)
+    prompt = Prompt(start=START, multilingual=multilingual, language=language, task=task, previous=3, first_timestamp=2)
     return WhisperProcessor(whisper_tokenizer(), WhisperFeatureExtractor(), prompt)
 
 

@@ -7,6 +7,7 @@ from transduce.models.base import Family
 from transduce.models.config import generation_config, view
 from transduce.models.whisper.model import WhisperConfig, build, spec
 from transduce.models.whisper.processor import Prompt, WhisperProcessor, feature_extractor
+from transduce.models.whisper.rules import Timestamps
 
 
 def rename(name: str) -> str | None:
@@ -23,6 +24,7 @@ def _processor(folder: Path, config: WhisperConfig, tokenizer: Any) -> WhisperPr
         language=generation.get("language"),
         task=generation.get("task") or "transcribe",
         previous=config.max_target_positions // 2 - 1,
+        first_timestamp=generation.get("max_initial_timestamp_index"),
     )
     return WhisperProcessor(tokenizer, extractor, prompt)
 
@@ -34,4 +36,5 @@ FAMILY = Family(
     rename=rename,
     processor=_processor,
     architectures=frozenset({"WhisperForConditionalGeneration"}),
+    rules=(Timestamps,),
 )

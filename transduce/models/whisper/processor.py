@@ -5,6 +5,7 @@ Owns the prompt's grammar: [<|startofprev|> text] <|startoftranscript|> [languag
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,10 +13,11 @@ import numpy as np
 from transformers import WhisperFeatureExtractor
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
-from transduce.core.request import EncoderItem
+from transduce.core.request import EncoderItem, RuleSpec
 from transduce.errors import CheckpointError, MediaError, RequestError
 from transduce.media.audio import Audio, decode
-from transduce.models.base import Processor
+from transduce.models.base import Decode, Processor
+from transduce.models.whisper.rules import Timestamps
 
 OPTIONS = frozenset({"language", "task", "timestamps", "prompt"})
 TASKS = ("transcribe", "translate")
@@ -40,6 +42,7 @@ class Prompt:
     """What a checkpoint says about prompts. language, task: where the request names none.
 
     previous: the most tokens of earlier text, so that at least half of the decoder's positions stay free.
+    first_timestamp: steps of 0.02 s within which speech must begin where timestamps are asked for; None: anywhere.
     """
 
     start: int | None
@@ -47,6 +50,7 @@ class Prompt:
     language: str | None
     task: str
     previous: int
+    first_timestamp: int | None
 
 
 class WhisperProcessor(Processor):
@@ -85,6 +89,17 @@ class WhisperProcessor(Processor):
             raise RequestError(f"a decoder prompt already says what {', '.join(sorted(given))} would; give one")
         ids = self._ids(prompt) if isinstance(prompt, str) else tuple(prompt)
         return ids if self.prompt.start in ids else (self._start(), *ids)
+
+    def rules(self, start: Sequence[int], options: Mapping[str, object]) -> tuple[RuleSpec, ...]:
+        if not options.get("timestamps"):
+            return ()
+        ids = self._token("<|notimestamps|>"), self._loaded().eos_token_id
+        return (RuleSpec(Timestamps.name, (len(start), *ids, self.prompt.first_timestamp)),)
+
+    def decoding(self, skip_special_tokens: bool, options: Mapping[str, object]) -> Decode | None:
+        if self.tokenizer is None or not options.get("timestamps"):
+            return super().decoding(skip_special_tokens, options)
+        return partial(self.tokenizer.decode, skip_special_tokens=skip_special_tokens, decode_with_timestamps=True)
 
     def _start(self) -> int:
         if self.prompt.start is None:

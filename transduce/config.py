@@ -23,6 +23,16 @@ class Limits:
     max_target: int | None
 
 
+_INTEGERS = {
+    "max_num_seqs": 1,
+    "max_num_batched_tokens": 1,
+    "max_encode_tokens": 1,
+    "block_size": 1,
+    "tensor_parallel_size": 1,
+    "seed": 0,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Engine arguments, named as vLLM names them.
@@ -33,6 +43,9 @@ class EngineConfig:
     runs alone). kv_cache_bytes: size of the KV pool; None: from TRANSDUCE_CPU_KVCACHE_SPACE (GiB), else free memory.
     dtype: "auto" is bfloat16 where the CPU multiplies it natively, else float32.
     load_format: "dummy" gives random weights. attention_backend: None picks the best one.
+    seed: starts the sequence that requests without a seed of their own take theirs from.
+
+    Raises ConfigError for a value of another type or out of range, naming it and the way out.
     """
 
     model: str
@@ -56,17 +69,22 @@ class EngineConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_encode_tokens", "block_size"):
-            _positive(name, getattr(self, name))
+        _text("model", self.model, "a folder or a hub id")
+        for name in ("tokenizer", "revision", "attention_backend"):
+            if getattr(self, name) is not None:
+                _text(name, getattr(self, name), "a non-empty string or None")
+        for name, low in _INTEGERS.items():
+            _whole(name, getattr(self, name), low)
         for name in ("max_model_len", "kv_cache_bytes"):
             if getattr(self, name) is not None:
-                _positive(name, getattr(self, name))
+                _whole(name, getattr(self, name), 1)
+        for name in ("enforce_eager", "trust_remote_code", "skip_tokenizer_init"):
+            _flag(name, getattr(self, name))
+        _fraction("gpu_memory_utilization", self.gpu_memory_utilization)
         _only("tensor_parallel_size", self.tensor_parallel_size, 1, "tensor parallelism over several devices")
         _only("quantization", self.quantization, None, "weight quantization")
         _among("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         _among("load_format", self.load_format, ("auto", "safetensors", "pt", "dummy"))
-        if not 0 < self.gpu_memory_utilization <= 1:
-            raise ConfigError(f"gpu_memory_utilization={self.gpu_memory_utilization!r}: give a fraction in (0, 1]")
 
 
 def resolve(config: EngineConfig, limits: Limits) -> EngineConfig:
@@ -116,9 +134,24 @@ def _kv_space() -> int | None:
     return size
 
 
-def _positive(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name}={value!r}: give a whole number >= 1")
+def _text(name: str, value: object, wanted: str) -> None:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name}={value!r}: give {wanted}")
+
+
+def _whole(name: str, value: object, low: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigError(f"{name}={value!r}: give a whole number >= {low}")
+
+
+def _flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r}: give True or False")
+
+
+def _fraction(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
+        raise ConfigError(f"{name}={value!r}: give a fraction in (0, 1]")
 
 
 def _only(name: str, value: object, allowed: object, missing: str) -> None:

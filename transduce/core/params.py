@@ -44,13 +44,12 @@ _INTEGERS = {
     "logprobs": 0,
     "truncate_prompt_tokens": 1,
 }
+_PENALTIES = ("presence_penalty", "frequency_penalty")
 _FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output")
 _NUMBERS = {  # low, high, whether low itself is refused
     "temperature": (0.0, 1e4, False),
     "top_p": (0.0, 1.0, True),
     "min_p": (0.0, 1.0, False),
-    "presence_penalty": (-2.0, 2.0, False),
-    "frequency_penalty": (-2.0, 2.0, False),
     "repetition_penalty": (0.0, 1e4, True),
 }
 
@@ -59,7 +58,8 @@ _NUMBERS = {  # low, high, whether low itself is refused
 class SamplingParams:
     """How to generate. An unset (None) field takes the checkpoint's generation_config value, else the neutral one.
 
-    n: samples per prompt. temperature: 0 is greedy. top_k: 0 or -1 is off. seed: None draws a fresh one.
+    n: samples per prompt. temperature: 0 is greedy. top_k: 0 or -1 is off.
+    seed: None takes the next of the engine's own sequence, which EngineConfig.seed starts, so that a run repeats.
     max_tokens, min_tokens: new tokens. stop: strings that end the text; stop_token_ids: tokens that do.
     ignore_eos: run on to max_tokens. logprobs: how many of the likeliest tokens to report beside the chosen one.
     presence_penalty, frequency_penalty count output tokens; repetition_penalty counts the decoder prompt too.
@@ -100,6 +100,8 @@ class SamplingParams:
         for name, (least, most, open_low) in _NUMBERS.items():
             if (value := getattr(self, name)) is not None:
                 _number(name, value, least, most, open_low=open_low)
+        for name in _PENALTIES:
+            _number(name, getattr(self, name), -2.0, 2.0)
         for name in _FLAGS:
             _require(isinstance(getattr(self, name), bool), name, getattr(self, name), "give True or False")
         for name in ("stop_token_ids", "allowed_token_ids"):

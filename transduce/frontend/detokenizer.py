@@ -7,9 +7,9 @@ space, the bytes of one character). The window moves on when all of its text is 
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-Decode = Callable[[Sequence[int]], str]
+from transduce.models.base import Decode
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 

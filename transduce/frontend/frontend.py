@@ -12,11 +12,10 @@ from transduce.config import EngineConfig
 from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.core.request import EncoderInput, EncoderItem, Request, Span
 from transduce.errors import CapacityError, RequestError
-from transduce.frontend.detokenizer import Decode
 from transduce.frontend.generation_config import Defaults
 from transduce.frontend.prompts import Ids, Media, parse, shown
 from transduce.frontend.sampling import Resolver
-from transduce.models.base import Processor, Spec
+from transduce.models.base import Decode, Processor, Spec
 
 Params = SamplingParams | BeamSearchParams
 

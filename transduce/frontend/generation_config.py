@@ -45,7 +45,7 @@ HARMLESS = """
     compression_ratio_threshold condition_on_prev_tokens continuous_batching_config disable_compile
     diversity_penalty early_stopping forced_decoder_ids is_assistant is_multilingual length_penalty
     logprob_threshold low_memory max_cache_len max_initial_timestamp_index max_matching_ngram_size
-    median_filter_width no_speech_threshold num_assistant_tokens
+    median_filter_width no_speech_threshold no_timestamps_token_id num_assistant_tokens
     num_assistant_tokens_schedule num_beam_groups num_return_sequences output_attentions output_hidden_states
     output_logits output_scores pad_token_id prefill_chunk_size prev_sot_token_id prompt_condition_type
     prompt_lookup_num_tokens remove_invalid_values renormalize_logits return_dict_in_generate return_timestamps

@@ -86,6 +86,8 @@ def _pair(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Med
         return _source(inner, media), decoder
     _check_keys(inner, SINGLE[:-1])
     source, within = _single(inner, media)
+    if isinstance(within, tuple) and not any(within):
+        within = None  # zeros hold the place of the media, and say nothing to the decoder
     if within and decoder:
         raise RequestError(
             f"two prompts for the decoder, {shown(within)} and {shown(decoder)}; give only the decoder_prompt"

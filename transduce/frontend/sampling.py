@@ -74,7 +74,7 @@ class Resolver:
         if beams > 1 and isinstance(params, SamplingParams) and not (params.temperature or params.n > 1):
             raise RequestError(
                 f"{FILE} asks for beam search (num_beams={beams}), which is not available yet; "
-                "BeamSearchParams(beam_width=1) decodes greedily, SamplingParams(temperature=1.0) samples"
+                "BeamSearchParams(beam_width=1) or --beam-width 1 decodes greedily, a temperature above 0 samples"
             )
 
     def _check_defaults(self) -> None:

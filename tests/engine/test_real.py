@@ -1,0 +1,163 @@
+"""Trained checkpoints: the tokens of generate() in fp32, in ragged batches, small pools and with mixed prompts."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, WhisperForConditionalGeneration, WhisperProcessor
+
+import checkpoints
+from transduce import LLM, SamplingParams
+
+WORDS = (
+    *(
+        "transformer",
+        "engine",
+        "hello",
+        "scheduler",
+        "attention",
+        "paged",
+        "beautiful",
+        "encoder",
+        "knowledge",
+        "rhythm",
+    ),
+    *("though", "cough", "queue", "colonel", "island", "receipt", "yacht", "a", "I", "of", "strength", "xylophone"),
+    *("onomatopoeia", "antidisestablishmentarianism", "newsroom", "invoice", "translate", "together", "neighbour"),
+)
+MOLECULES = (
+    "CCO",
+    "c1ccccc1",
+    "CC(=O)Oc1ccccc1C(=O)O",
+    "CN1C=NC2=C1C(=O)N(C(=O)N2C)C",
+    "C",
+    "CC(C)Cc1ccc(cc1)C(C)C(=O)O",
+    "O=C(O)c1ccccc1",
+    "ClCCl",
+    "CCN(CC)CC",
+    "c1ccc2ccccc2c1",
+    "OCC1OC(O)C(O)C(O)C1O",
+)
+STEPS = (
+    "search the repository for failing tests and open the first one",
+    "read the configuration file",
+    "fix a typo",
+    "compare the two implementations, measure both on the same machine and write the figures into a table",
+    "The user asked for a refund because the parcel arrived late; look up the order and answer politely.",
+    "deploy",
+)
+CLIPS = ("0870", "0880", "0930")
+TIGHT: dict[str, Any] = {"max_num_batched_tokens": 24, "max_encode_tokens": 64, "block_size": 4}
+
+
+@cache
+def oracle(name: str) -> Any:
+    path = checkpoints.path(name)
+    kind = WhisperForConditionalGeneration if name.startswith("whisper") else AutoModelForSeq2SeqLM
+    return kind.from_pretrained(path, dtype=torch.float32).eval()
+
+
+@cache
+def tokenizer(name: str) -> Any:
+    return AutoTokenizer.from_pretrained(checkpoints.path(name))
+
+
+def llm(name: str, **options: Any) -> LLM:
+    return LLM(str(checkpoints.path(name)), dtype="float32", **options)
+
+
+@torch.no_grad()
+def generated(name: str, text: str, prefix: Sequence[int] = (), **options: Any) -> list[int]:
+    """New tokens by generate(), alone and so without padding."""
+    ids = tokenizer(name)(text, return_tensors="pt").input_ids
+    if prefix:
+        options["decoder_input_ids"] = torch.tensor([prefix])
+    out: list[int] = oracle(name).generate(input_ids=ids, max_new_tokens=40, **options)[0].tolist()
+    return out[max(1, len(prefix)) :]
+
+
+def ours(outputs: Sequence[Any]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+TEXTS = [("bart-g2p", WORDS), ("annalog-marian", MOLECULES), ("flan-t5-small-titler", STEPS)]
+
+
+def batch(texts: Sequence[str], size: int) -> list[str]:
+    return [texts[i % len(texts)] for i in range(size)]
+
+
+@pytest.mark.parametrize(("name", "texts"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_text_checkpoints_answer_as_generate(name: str, texts: Sequence[str]) -> None:
+    expected = {text: generated(name, text) for text in texts}
+    assert len({tuple(tokens) for tokens in expected.values()}) > len(texts) // 2
+    params = SamplingParams(max_tokens=40)
+    for size, options in ((1, {}), (len(texts), {}), (64, {}), (17, TIGHT)):
+        model = llm(name, **options)
+        asked = batch(texts, size)
+        assert ours(model.generate(asked, params, use_tqdm=False)) == [expected[text] for text in asked]
+
+
+@pytest.mark.parametrize(("name", "texts"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_pool_that_preempts_changes_nothing(name: str, texts: Sequence[str]) -> None:
+    model = llm(name, kv_cache_bytes=small_pool(name, texts), block_size=4)
+    params = SamplingParams(max_tokens=40, ignore_eos=True)
+    free = llm(name)
+    expected = ours(free.generate(list(texts[:8]), params, use_tqdm=False))
+    assert ours(model.generate(list(texts[:8]), params, use_tqdm=False)) == expected
+    assert model.engine.scheduler.counters.preemptions > 0
+
+
+def small_pool(name: str, texts: Sequence[str]) -> int:
+    """Bytes for about one and a half of the longest requests, in blocks of 4 tokens."""
+    config = oracle(name).config
+    longest = max(len(tokenizer(name)(text).input_ids) for text in texts[:8])
+    layers: int = getattr(config, "decoder_layers", None) or config.num_decoder_layers
+    width: int = config.num_heads * config.d_kv if config.model_type == "t5" else config.d_model
+    return int(1.5 * (longest + 44)) * 2 * layers * width * 4
+
+
+@pytest.mark.parametrize(("name", "texts"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_mixed_decoder_prefixes(name: str, texts: Sequence[str]) -> None:
+    start = oracle(name).generation_config.decoder_start_token_id
+    rng = np.random.default_rng(0)
+    prefixes = [[start, *generated(name, text)[: int(rng.integers(0, 4))]] for text in texts]
+    expected = [generated(name, text, prefix) for text, prefix in zip(texts, prefixes, strict=True)]
+    prompts = [
+        {"encoder_prompt": text, "decoder_prompt": {"prompt_token_ids": prefix}}
+        for text, prefix in zip(texts, prefixes, strict=True)
+    ]
+    assert ours(llm(name).generate(prompts, SamplingParams(max_tokens=40), use_tqdm=False)) == expected
+
+
+def samples(clip: str) -> npt.NDArray[np.float32]:
+    with av.open(str(Path("samples") / f"sense_and_sensibility_01_austen_64kb-{clip}.wav")) as container:
+        frames = [frame.to_ndarray() for frame in container.decode(audio=0)]
+    whole = np.concatenate(frames, axis=1)[0]
+    return whole.astype(np.float32) / np.float32(32768)
+
+
+@torch.no_grad()
+def test_whisper_transcribes_as_generate() -> None:
+    path = checkpoints.path("whisper-tiny.en")
+    processor, model = WhisperProcessor.from_pretrained(path), oracle("whisper-tiny.en")
+    audio = [samples(clip) for clip in CLIPS]
+    audio += [audio[0][: 16000 * seconds] for seconds in (1, 2, 4)]
+    expected = []
+    for each in audio:
+        features = processor(each, sampling_rate=16000, return_tensors="pt").input_features
+        # Neither the prompt nor the EOS is part of what Whisper's generate() returns.
+        expected.append([*model.generate(features)[0].tolist(), model.config.eos_token_id])
+    engine = llm("whisper-tiny.en")
+    outputs = engine.transcribe([(each, 16000) for each in audio])
+    assert ours([said.output for said in outputs]) == expected
+    assert outputs[2].text == "He might even have been made amiable himself."
+    assert engine.engine.scheduler.cache.hits == 0
+    engine.transcribe([(each, 16000) for each in audio])
+    assert engine.engine.scheduler.cache.hits == len(audio)

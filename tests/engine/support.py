@@ -108,14 +108,12 @@ def run(engine: Engine, requests: Sequence[Request]) -> dict[tuple[str, int], An
 def asks(made: Checkpoint, first: int, count: int, seed: int, tokens: int = 10) -> list[Ask]:
     """Random asks over the checkpoint's sources, after decoder prompts of several lengths that begin with `first`."""
     rng = np.random.default_rng(seed)
-    prompts = [(first, *row[:length]) for row in made.decoder for length in (0, 3, len(row))]
+    prompts = [(first, *row[:length][:17]) for row in made.decoder for length in (0, 3, len(row))]
+    chosen = [prompts[int(rng.integers(len(prompts)))] for _ in range(count)]
+    room = 32  # the tiny models' positions
     return [
-        Ask(
-            int(rng.integers(len(made.sources))),
-            prompts[int(rng.integers(len(prompts)))][:18],
-            int(rng.integers(1, tokens + 1)),
-        )
-        for _ in range(count)
+        Ask(int(rng.integers(len(made.sources))), prompt, int(rng.integers(1, min(tokens, room - len(prompt)) + 1)))
+        for prompt in chosen
     ]
 
 

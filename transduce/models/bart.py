@@ -6,9 +6,9 @@ from typing import Any
 
 from transduce.layers.build import Builder
 from transduce.layers.embedding import Embedding, TokenEmbedding
-from transduce.models.base import Family, KVGroup, Spec
-from transduce.models.config import TwoSided, start_token, token_ids, view
-from transduce.models.text import LMHead, TextModel, TextProcessor
+from transduce.models.base import Family, Spec
+from transduce.models.config import TwoSided, start_token, view
+from transduce.models.text import LMHead, TextModel, TextProcessor, text_spec
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
 
@@ -38,21 +38,13 @@ class BartConfig(TwoSided):
 
 def spec(config: BartConfig) -> Spec:
     """Both sides share one vocabulary."""
-    style = config.decoder_style(pre_norm=False)
-    return Spec(
-        vocab_size=config.vocab_size,
+    return text_spec(
+        config.decoder_style(pre_norm=False),
         source_vocab=config.vocab_size,
         target_vocab=config.vocab_size,
-        groups=(KVGroup("self", style.layers), KVGroup("cross", style.layers)),
-        heads=style.heads,
-        kv_heads=style.heads,
-        head_dim=style.head_dim,
-        max_source=config.max_position_embeddings,
-        max_target=config.max_position_embeddings,
-        fixed_rows=None,
-        decoder_start_token_id=config.start,
-        eos_token_ids=token_ids(config.eos_token_id),
-        tasks=frozenset({"generate"}),
+        positions=config.max_position_embeddings,
+        start=config.start,
+        eos=config.eos_token_id,
     )
 
 

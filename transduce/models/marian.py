@@ -6,9 +6,9 @@ from typing import Any
 
 from transduce.layers.build import Builder
 from transduce.layers.embedding import Embedding, TokenEmbedding, sinusoidal
-from transduce.models.base import Family, KVGroup, Spec
-from transduce.models.config import TwoSided, start_token, token_ids, view
-from transduce.models.text import LMHead, TextModel, TextProcessor
+from transduce.models.base import Family, Spec
+from transduce.models.config import TwoSided, start_token, view
+from transduce.models.text import LMHead, TextModel, TextProcessor, text_spec
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
 
@@ -44,21 +44,13 @@ class MarianConfig(TwoSided):
 
 def spec(config: MarianConfig) -> Spec:
     """Source and target ids may belong to different vocabularies."""
-    style = config.decoder_style(pre_norm=False)
-    return Spec(
-        vocab_size=config.target_vocab,
+    return text_spec(
+        config.decoder_style(pre_norm=False),
         source_vocab=config.vocab_size,
         target_vocab=config.target_vocab,
-        groups=(KVGroup("self", style.layers), KVGroup("cross", style.layers)),
-        heads=style.heads,
-        kv_heads=style.heads,
-        head_dim=style.head_dim,
-        max_source=config.max_position_embeddings,
-        max_target=config.max_position_embeddings,
-        fixed_rows=None,
-        decoder_start_token_id=config.start,
-        eos_token_ids=token_ids(config.eos_token_id),
-        tasks=frozenset({"generate"}),
+        positions=config.max_position_embeddings,
+        start=config.start,
+        eos=config.eos_token_id,
     )
 
 

@@ -11,9 +11,9 @@ from transduce.errors import CheckpointError
 from transduce.layers.build import Builder
 from transduce.layers.embedding import TokenEmbedding
 from transduce.layers.relative_bias import distance_table
-from transduce.models.base import Family, KVGroup, Spec
-from transduce.models.config import activation, start_token, token_ids, view
-from transduce.models.text import LMHead, TextModel, TextProcessor
+from transduce.models.base import Family, Spec
+from transduce.models.config import activation, start_token, view
+from transduce.models.text import LMHead, TextModel, TextProcessor, text_spec
 from transduce.quant.base import Activation
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
@@ -113,21 +113,13 @@ def _feed_forward(name: str) -> tuple[bool, Activation]:
 
 def spec(config: T5Config) -> Spec:
     """Positions are relative: there is no longest input."""
-    style = config.style(decoder=True)
-    return Spec(
-        vocab_size=config.vocab_size,
+    return text_spec(
+        config.style(decoder=True),
         source_vocab=config.vocab_size,
         target_vocab=config.vocab_size,
-        groups=(KVGroup("self", style.layers), KVGroup("cross", style.layers)),
-        heads=style.heads,
-        kv_heads=style.heads,
-        head_dim=style.head_dim,
-        max_source=None,
-        max_target=None,
-        fixed_rows=None,
-        decoder_start_token_id=_config_start(config),
-        eos_token_ids=token_ids(config.eos_token_id),
-        tasks=frozenset({"generate"}),
+        positions=None,
+        start=_config_start(config),
+        eos=config.eos_token_id,
         bias=True,
     )
 

@@ -12,9 +12,40 @@ from transduce.errors import RequestError
 from transduce.layers.embedding import TokenEmbedding
 from transduce.layers.linear import Linear
 from transduce.layers.step import EncoderBatch, StepInput
-from transduce.models.base import Head, Model, Processor, Spec
+from transduce.models.base import Head, KVGroup, Model, Processor, Spec
+from transduce.models.config import token_ids
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
+from transduce.stacks.style import Style
+
+
+def text_spec(
+    style: Style,
+    *,
+    source_vocab: int,
+    target_vocab: int,
+    positions: int | None,
+    start: int | None,
+    eos: int | list[int] | None,
+    bias: bool = False,
+) -> Spec:
+    """The Spec of a text-to-text model whose decoder has this style; positions: of either side, None: no limit."""
+    return Spec(
+        vocab_size=target_vocab,
+        source_vocab=source_vocab,
+        target_vocab=target_vocab,
+        groups=(KVGroup("self", style.layers), KVGroup("cross", style.layers)),
+        heads=style.heads,
+        kv_heads=style.heads,
+        head_dim=style.head_dim,
+        max_source=positions,
+        max_target=positions,
+        fixed_rows=None,
+        decoder_start_token_id=start,
+        eos_token_ids=token_ids(eos),
+        tasks=frozenset({"generate"}),
+        bias=bias,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,6 @@ Owns the rule that keeps a row's bits independent of the other rows (see `Rows`)
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -56,14 +55,13 @@ class Unquantized(Scheme):
 
     def linear(self, x: Tensor, prepared: tuple[Tensor, ...], epilogue: Epilogue, tile: int) -> Tensor:
         (weight,) = prepared
-        rule = _rows(weight.dtype, weight.device)
+        rule = _rows(weight.dtype, packed=weight.is_mkldnn)
         return _by_rows(x, rule, tile, lambda part: _linear(part, weight, epilogue))
 
     def call_rows(self, dtype: torch.dtype, device: torch.device, tile: int) -> int:
-        return tile if _rows(dtype, device) is Rows.TILE else MIN_ROWS
+        return tile if _rows(dtype, _packs(dtype, device)) is Rows.TILE else MIN_ROWS
 
 
-@cache
 def _packs(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether oneDNN has a packed form."""
     if not (device.type == "cpu" and torch.backends.mkldnn.is_available()):
@@ -71,11 +69,10 @@ def _packs(dtype: torch.dtype, device: torch.device) -> bool:
     return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-@cache
-def _rows(dtype: torch.dtype, device: torch.device) -> Rows:
+def _rows(dtype: torch.dtype, packed: bool) -> Rows:
     """oneDNN's AMX kernels for bf16 differ by row count, and of kernels that are not oneDNN's nothing is known."""
     amx = dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported()
-    return Rows.TILE if amx or not _packs(dtype, device) else Rows.ENOUGH
+    return Rows.TILE if amx or not packed else Rows.ENOUGH
 
 
 def _by_rows(x: Tensor, rule: Rows, tile: int, call: Callable[[Tensor], Tensor]) -> Tensor:

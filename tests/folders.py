@@ -76,6 +76,13 @@ def whisper_folder(folder: Path, seed: int) -> Path:
     return folder
 
 
+def with_generation(folder: Path, **fields: Any) -> Path:
+    """The folder, its generation_config.json asking for more."""
+    file = folder / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    return folder
+
+
 def _save(model: PreTrainedModel, folder: Path, generation: Mapping[str, Any], seed: int) -> None:
     """Weights are drawn anew, so that answers depend on the source and hold many tokens."""
     generator = torch.Generator().manual_seed(seed)

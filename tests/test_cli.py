@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.folders import text_folder, whisper_folder
-from transduce import LLM, cli
+from transduce import LLM, BeamSearchParams, SamplingParams, cli
 
 GENERATION = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "max_length": 16}
 FLAGS = ("--dtype", "float32", "--max-num-seqs", "4")
@@ -100,6 +100,25 @@ def test_sampling_flags_arrive(run: Run, bart: str, answers: dict[str, str]) -> 
     )
 
 
+def test_a_beam_width_of_one_is_greedy_where_the_checkpoint_asks_for_beams(
+    run: Run, answers: dict[str, str], tmp_path: Path
+) -> None:
+    beams = str(text_folder(tmp_path, GENERATION | {"num_beams": 4}))
+    assert run("generate", beams, "hello", "--beam-width", "1", *FLAGS)[:2] == (0, answers["hello"] + "\n")
+    code, _, err = run("generate", beams, "hello", *FLAGS)
+    assert code == cli.FAILED
+    assert "BeamSearchParams(beam_width=1) or --beam-width 1" in err
+    assert "a temperature above 0" in err
+
+
+def test_another_tokenizer_is_used(run: Run, bart: str, answers: dict[str, str], tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "generation_config.json", "model.safetensors"):
+        (bare / name).symlink_to(Path(bart) / name)
+    assert run("generate", str(bare), "hello", "--tokenizer", bart, *FLAGS)[1] == answers["hello"] + "\n"
+
+
 def test_a_bad_text_costs_no_other_its_answer(run: Run, bart: str, answers: dict[str, str]) -> None:
     code, out, err = run("generate", bart, "hello", "", "a" * 99, "the end", *FLAGS)
     assert code == cli.FAILED
@@ -121,17 +140,25 @@ def test_a_single_bad_text_is_one_line(run: Run, bart: str) -> None:
         (("generate",), "Missing argument"),
         (("generate", "MODEL"), "no texts"),
         (("generate", "MODEL", "x", "--top-p", "3"), "top_p=3.0: give a number in (0, 1]"),
+        (("generate", "MODEL", "x", "--beam-width", "4"), "beam_width=4: beam search is not available yet"),
+        (("generate", "MODEL", "x", "--beam-width", "1", "--top-k", "3", "--n", "2"), "--beam-width and --n, --top-k"),
+        (("generate", "MODEL", "x", "--seed", "-1"), "seed=-1: give a whole number >= 0"),
+        (("generate", "MODEL", "x", "--tokenizer", "./nowhere"), "there is no folder './nowhere'"),
+        (("generate", "SPEECH", "x"), "takes audio; use transduce transcribe"),
         (("generate", "MODEL", "x", "--nope"), "No such option: --nope"),
         (("generate", "MODEL", "x", "--dtype", "int3"), "dtype='int3'"),
         (("generate", "MODEL", "x", "--attention-backend", "none"), "none"),
         (("generate", "./nowhere", "x"), "there is no folder './nowhere'"),
         (("generate", "MODEL", "--file", "/nowhere/lines.txt"), "cannot read '/nowhere/lines.txt'"),
-        (("transcribe", "MODEL", "clip.wav"), "transcribes no speech"),
+        (("transcribe", "MODEL", "clip.wav"), "takes text; use transduce generate"),
+        (("transcribe", "SPEECH", "clip.wav", "--top-p", "3"), "top_p=3.0: give a number in (0, 1]"),
+        (("transcribe", "SPEECH", "clip.wav", "--max-model-len", "999"), "the model has 64 decoder positions"),
         (("dance",), "dance"),
     ],
 )
-def test_a_wrong_command_is_one_line(run: Run, bart: str, arguments: tuple[str, ...], match: str) -> None:
-    code, out, err = run(*(bart if argument == "MODEL" else argument for argument in arguments))
+def test_a_wrong_command_is_one_line(run: Run, bart: str, whisper: str, arguments: tuple[str, ...], match: str) -> None:
+    folders = {"MODEL": bart, "SPEECH": whisper}
+    code, out, err = run(*(folders.get(argument, argument) for argument in arguments))
     assert (code, out) == (cli.WRONG, "")
     (line,) = err.splitlines()
     assert line.startswith("transduce: ")
@@ -160,6 +187,28 @@ def test_clips_are_transcribed_in_order(run: Run, whisper: str, tmp_path: Path) 
     assert [line["text"][:2] for line in lines] == texts
     assert run("transcribe", whisper, clips[0], *flags)[1] == lines[0]["text"] + "\n"
     assert run("transcribe", whisper, *clips, *flags)[1].startswith(f"{clips[0]}: {lines[0]['text']}\n")
+
+
+def test_transcribing_takes_the_flags_of_generate_and_earlier_text(run: Run, whisper: str, tmp_path: Path) -> None:
+    path, llm = clip(tmp_path / "clip.wav", 200), LLM(whisper, dtype="float32")
+
+    def said(*flags: str) -> str:
+        code, out, _ = run("transcribe", whisper, path, "--language", "fr", "--json", *flags, *FLAGS)
+        assert code == 0
+        text: str = json.loads(out)["text"]
+        return text
+
+    drawn = SamplingParams(temperature=1.0, top_k=9, top_p=0.9, seed=5, max_tokens=12)
+    sampled = ("--temperature", "1", "--top-k", "9", "--top-p", "0.9", "--seed", "5", "--max-tokens", "12")
+    assert said(*sampled) == llm.transcribe(path, "fr", sampling_params=drawn).text
+    greedy = BeamSearchParams(beam_width=1, max_tokens=12)
+    for before in (None, "zum"):
+        expected = llm.transcribe(path, "fr", prompt=before, sampling_params=greedy).text
+        earlier = ("--prompt", before) if before else ()
+        assert said(*earlier, "--beam-width", "1", "--max-tokens", "12") == expected
+    assert llm.transcribe(path, "fr", prompt="zum", sampling_params=greedy).text != said("--max-tokens", "12")
+    code, _, err = run("transcribe", whisper, path, "--language", "fr", "--max-model-len", "3", *FLAGS)
+    assert (code, "the decoder prompt has 4 tokens and the model takes 3" in err) == (cli.FAILED, True)
 
 
 def test_a_bad_clip_costs_no_other_its_text(run: Run, whisper: str, tmp_path: Path) -> None:

@@ -2,30 +2,17 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from transformers import BartForConditionalGeneration, WhisperFeatureExtractor, WhisperForConditionalGeneration
+from transformers import BartForConditionalGeneration
 
 import transduce
-from tests.folders import text_folder, whisper_folder
-from transduce import (
-    LLM,
-    BeamSearchParams,
-    CapacityError,
-    ConfigError,
-    MediaError,
-    RequestError,
-    RequestOutput,
-    SamplingParams,
-    Transcription,
-)
+from tests.folders import text_folder
+from tests.offline import load, tokens
+from transduce import LLM, BeamSearchParams, CapacityError, ConfigError, RequestError, SamplingParams
 
-RATE = 16_000
 SOURCES = ("a cab", "hello", "transducers transduce", "x", "the end")
 GENERATION: dict[str, Any] = {
     "bos_token_id": 0,
@@ -42,14 +29,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "short": {"max_new_tokens": 6, "min_new_tokens": 4},
     "eos of several": {"eos_token_id": [2, 30, 31, 32, 33, 34]},
 }
-
-
-def load(folder: Path, **options: Any) -> LLM:
-    return LLM(folder, **{"dtype": "float32", "kv_cache_bytes": 1 << 20} | options)
-
-
-def tokens(outputs: Sequence[RequestOutput]) -> list[list[int]]:
-    return [output.outputs[0].token_ids for output in outputs]
 
 
 @pytest.fixture(scope="module")
@@ -204,95 +183,31 @@ def test_an_unknown_engine_argument_is_refused_with_the_closest(folder: Path) ->
         LLM(folder, tensor_parallel_size=2)
 
 
+def test_an_engine_argument_of_another_type_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="seed='x': give a whole number >= 0"):
+        LLM(folder, seed="x")
+    with pytest.raises(ConfigError, match="skip_tokenizer_init='yes': give True or False"):
+        LLM(folder, skip_tokenizer_init="yes")
+    with pytest.raises(ConfigError, match="model=3: give a folder or a hub id"):
+        LLM(3)  # type: ignore[arg-type]
+
+
+def test_a_tokenizer_may_be_a_path(folder: Path, llm: LLM) -> None:
+    params = SamplingParams(max_tokens=3)
+    assert tokens(load(folder, tokenizer=folder).generate("hello", params)) == tokens(llm.generate("hello", params))
+
+
+def test_without_a_seed_a_run_repeats_with_the_engines(folder: Path) -> None:
+    def run(seed: int) -> list[list[int]]:
+        return tokens(load(folder, seed=seed).generate(["hello"] * 3, SamplingParams(temperature=1.0, max_tokens=9)))
+
+    assert run(1) == run(1) != run(2)
+    assert len({tuple(answer) for answer in run(1)}) > 1
+
+
 def test_a_text_model_transcribes_nothing(llm: LLM) -> None:
     with pytest.raises(ConfigError, match="transcribes no speech"):
         llm.transcribe(b"")
-
-
-def tone(hertz: float, seconds: float = 0.9) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int]:
-    times = np.arange(int(RATE * seconds)) / RATE
-    return np.sin(2 * np.pi * hertz * times).astype(np.float32), RATE
-
-
-CLIPS = (tone(200), tone(900, 0.4), tone(3000), tone(5000, 0.2))
-
-
-@pytest.fixture(scope="module")
-def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return whisper_folder(tmp_path_factory.mktemp("whisper"), seed=0)
-
-
-def features(folder: Path, clip: tuple[Any, int]) -> torch.Tensor:
-    extractor = WhisperFeatureExtractor.from_pretrained(folder)
-    found: torch.Tensor = extractor(clip[0], sampling_rate=clip[1], return_tensors="pt")["input_features"]
-    return found
-
-
-def test_language_is_detected_as_transformers_does(tmp_path: Path) -> None:
-    llm = load(whisper_folder(tmp_path, seed=10))
-    oracle = WhisperForConditionalGeneration.from_pretrained(tmp_path).eval()
-    names = {token: name.strip("<|>") for name, token in oracle.generation_config.lang_to_id.items()}
-    heard = llm.transcribe(list(CLIPS), sampling_params=SamplingParams(max_tokens=1))
-    with torch.no_grad():
-        detected = [oracle.detect_language(features(tmp_path, clip)) for clip in CLIPS]
-    assert [said.language for said in heard] == [names[int(token)] for token in detected]
-    assert len({said.language for said in heard}) > 1
-
-
-@pytest.mark.filterwarnings("ignore:.*generation_config.*")
-@pytest.mark.parametrize("task", ["transcribe", "translate"])
-def test_transcriptions_are_those_of_transformers(task: str, speech: Path) -> None:
-    llm = load(speech)
-    oracle = WhisperForConditionalGeneration.from_pretrained(speech).eval()
-    heard = llm.transcribe(list(CLIPS), "fr", task, sampling_params=SamplingParams(max_tokens=9))
-    expected = [
-        oracle.generate(features(speech, clip), language="fr", task=task, max_new_tokens=9)[0, :9].tolist()
-        for clip in CLIPS  # of a timestamp token transformers makes a next segment, after these
-    ]
-    assert tokens([said.output for said in heard]) == expected
-    assert len({said.text for said in heard}) > 1
-
-
-def test_a_given_language_is_used(speech: Path) -> None:
-    llm = load(speech)
-    params = SamplingParams(max_tokens=4)
-    for language in ("de", "german", "<|de|>"):
-        said = llm.transcribe(CLIPS[0], language, sampling_params=params)
-        assert isinstance(said, Transcription)
-        assert llm.get_tokenizer().convert_ids_to_tokens(said.output.prompt_token_ids)[1] == "<|de|>"
-    with pytest.raises(RequestError, match="language 'xx' is unknown"):
-        llm.transcribe(CLIPS[0], "xx")
-
-
-def test_a_clip_is_encoded_once_for_detection_and_transcription(speech: Path) -> None:
-    llm = load(speech)
-    llm.transcribe(list(CLIPS), sampling_params=SamplingParams(max_tokens=2))
-    assert llm.engine.scheduler.counters.encoded_rows == len(CLIPS) * 50
-
-
-def test_bad_clips_have_their_own_errors(speech: Path) -> None:
-    llm = load(speech)
-    params = SamplingParams(max_tokens=4)
-    good, noise, long = llm.transcribe([CLIPS[0], b"noise", tone(200, 1.5)], sampling_params=params)
-    assert good.error is None
-    assert good.text
-    assert "cannot read audio of 5 bytes" in (noise.error or "")
-    assert "audio of 1.5 s is longer than the model's 1 s" in (long.error or "")
-    with pytest.raises(MediaError, match="cannot read audio"):
-        llm.transcribe(b"noise")
-
-
-def test_timestamps_are_text(speech: Path) -> None:
-    llm = load(speech)
-    vocabulary = llm.get_tokenizer().get_vocab()
-    stamps = [f"<|{step * 0.02:.2f}|>" for step in range(51)]
-    among = [vocabulary[name] for name in (*stamps, "a", "b", "<|notimestamps|>")]
-    params = SamplingParams(max_tokens=30, allowed_token_ids=among)
-    said = llm.transcribe(CLIPS[0], "en", timestamps=True, sampling_params=params)
-    named = llm.get_tokenizer().convert_ids_to_tokens(said.output.outputs[0].token_ids)
-    assert set(named) & set(stamps)
-    assert "<|notimestamps|>" not in named
-    assert said.text == "".join(named)
 
 
 def test_importing_the_package_loads_no_torch() -> None:

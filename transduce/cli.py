@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from transduce.config import EngineConfig
-from transduce.core.params import SamplingParams
+from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.errors import RequestError, TransduceError
 from transduce.frontend.outputs import RequestOutput, Transcription
 
@@ -42,6 +42,7 @@ MaxNumSeqs = Annotated[int | None, _option("Answers in the making side by side."
 MaxModelLen = Annotated[int | None, _option("Longest source and longest answer, in tokens.")]
 Backend = Annotated[str | None, _option("Attention backend.")]
 LoadFormat = Annotated[str | None, _option("auto, safetensors, pt, or dummy for random weights.")]
+Tokenizer = Annotated[str | None, _option("Folder or hub id of another tokenizer.")]
 Revision = Annotated[str | None, _option("Branch, tag or commit on the hub.")]
 
 MaxTokens = Annotated[int | None, _option("New tokens at most.")]
@@ -49,6 +50,7 @@ Temperature = Annotated[float | None, _option("0 is greedy, above it samples.")]
 TopP = Annotated[float | None, _option("Sample from the likeliest tokens that make up this probability.")]
 TopK = Annotated[int | None, _option("Sample from this many tokens.")]
 Seed = Annotated[int | None, _option("Makes sampling repeatable.")]
+BeamWidth = Annotated[int | None, _option("Only 1 so far: greedy, whatever the checkpoint asks for.")]
 Samples = Annotated[int | None, _option("Answers to each text.", "--n")]
 Stop = Annotated[list[str] | None, _option("End the answer before this text; may be repeated.")]
 
@@ -89,6 +91,7 @@ def generate(
     top_p: TopP = None,
     top_k: TopK = None,
     seed: Seed = None,
+    beam_width: BeamWidth = None,
     n: Samples = None,
     stop: Stop = None,
     dtype: DType = None,
@@ -96,6 +99,7 @@ def generate(
     max_model_len: MaxModelLen = None,
     attention_backend: Backend = None,
     load_format: LoadFormat = None,
+    tokenizer: Tokenizer = None,
     revision: Revision = None,
     verbose: Verbose = False,
 ) -> None:
@@ -104,7 +108,7 @@ def generate(
     if not sources:
         raise typer.BadParameter("no texts: give a TEXT, --file, or - to read lines from stdin")
     params = _params(context)
-    outputs = _load(context, verbose).generate([*sources], params)
+    outputs = _load(context, verbose, "generate").generate([*sources], params)
     for source, output in zip(sources, outputs, strict=True):
         _print(_answers(source, output) if as_json else [answer.text for answer in output.outputs])
     _finish(sources, outputs)
@@ -117,21 +121,28 @@ def transcribe(
     clips: Annotated[list[str], typer.Argument(metavar="CLIP...", show_default=False)],
     language: Annotated[str | None, _option("The speech's, such as en; detected where it is not given.")] = None,
     task: Annotated[str, _option("transcribe, or translate into English.")] = "transcribe",
+    prompt: Annotated[str | None, _option("What was said before, as context.")] = None,
     timestamps: Annotated[bool, _option("Mark segments, as <|1.20|>.", "--timestamps")] = False,
     as_json: Json = False,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    seed: Seed = None,
+    beam_width: BeamWidth = None,
     dtype: DType = None,
     max_num_seqs: MaxNumSeqs = None,
+    max_model_len: MaxModelLen = None,
     attention_backend: Backend = None,
     load_format: LoadFormat = None,
+    tokenizer: Tokenizer = None,
     revision: Revision = None,
     verbose: Verbose = False,
 ) -> None:
     """Print what is said in each CLIP, an audio file of at most 30 seconds."""
     params = _params(context)
-    llm = _load(context, verbose)
-    said = llm.transcribe([*clips], language, task, timestamps=timestamps, sampling_params=params)
+    llm = _load(context, verbose, "transcribe")
+    said = llm.transcribe([*clips], language, task, prompt, timestamps=timestamps, sampling_params=params)
     for clip, heard in zip(clips, said, strict=True):
         name = f"{clip}: " if len(clips) > 1 else ""
         _print(_heard(clip, heard) if as_json else [name + heard.text])
@@ -153,20 +164,33 @@ def _lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
-def _params(context: typer.Context) -> SamplingParams:
+def _params(context: typer.Context) -> SamplingParams | BeamSearchParams:
+    sampling, beams = _given(context, SamplingParams), _given(context, BeamSearchParams)
     try:
-        return SamplingParams(**_given(context, SamplingParams))
+        if "beam_width" not in beams:
+            return SamplingParams(**sampling)
+        params = BeamSearchParams(**beams)
     except RequestError as error:
         raise typer.BadParameter(str(error)) from error
+    if idle := sampling.keys() - beams.keys():
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(idle))
+        raise typer.BadParameter(f"--beam-width and {names} do not go together; leave one out")
+    return params
 
 
-def _load(context: typer.Context, verbose: bool) -> "LLM":
+def _load(context: typer.Context, verbose: bool, command: str) -> "LLM":
+    """The model that the command names. BadParameter where another command is the one for it."""
     if verbose:
         logging.basicConfig(format="%(name)s: %(message)s")
         logging.getLogger("transduce").setLevel(logging.INFO)
     from transduce.llm import LLM
 
-    return LLM(**_given(context, EngineConfig))
+    llm = LLM(**_given(context, EngineConfig))
+    media = llm.frontend.processor.media
+    fitting = "generate" if media is None else "transcribe"
+    if command != fitting:
+        raise typer.BadParameter(f"{llm.config.model!r} takes {media or 'text'}; use transduce {fitting}")
+    return llm
 
 
 def _given(context: typer.Context, record: type) -> dict[str, Any]:

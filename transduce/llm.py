@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from itertools import count
+from numbers import Real
 from typing import Any, overload
 
 from transduce import engine
@@ -114,12 +115,13 @@ class LLM:
     def _languages(self, clips: Sequence[Audio], language: str | None, use_tqdm: bool) -> list[str | None]:
         """Each clip's language: the one given, or the likeliest first token among the languages'.
 
-        A clip is encoded once: transcribing it finds the encoder's output in the cache.
+        A clip is encoded once: transcribing it finds the encoder's output in the cache. top_k=1 takes the likeliest,
+        as greedy decoding would, of a checkpoint that asks for beams too.
         """
         known = {token: code for code, token in self.frontend.defaults.languages.items()}
         if language is not None or not known:
             return [language] * len(clips)
-        params = SamplingParams(temperature=0.0, max_tokens=1, allowed_token_ids=sorted(known))
+        params = SamplingParams(temperature=1.0, top_k=1, seed=0, max_tokens=1, allowed_token_ids=sorted(known))
         start = {"prompt_token_ids": [self.frontend.defaults.decoder_start_token_id]}
         outputs = self._run([Work(self._heard(clip) | start, params) for clip in clips], use_tqdm)
         firsts = [output.outputs[0].token_ids for output in outputs]
@@ -145,12 +147,15 @@ def _config(model: str | os.PathLike[str], options: Mapping[str, Any]) -> Engine
         if name not in known:
             close = get_close_matches(name, known) or sorted(known)
             raise ConfigError(f"there is no engine argument {name!r}; did you mean {', '.join(close)}?")
-    return EngineConfig(model=os.fspath(model), **options)
+    given = {"model": model, **options}
+    return EngineConfig(
+        **{name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
+    )
 
 
 def _several(prompts: Any) -> Sequence[Prompt]:
     """A list of prompts as it is; one prompt, be it a list of token ids or (samples, rate), as a list of one."""
-    clip = isinstance(prompts, tuple) and len(prompts) == 2 and isinstance(prompts[1], int)
+    clip = isinstance(prompts, tuple) and len(prompts) == 2 and isinstance(prompts[1], Real)
     several = isinstance(prompts, list | tuple) and not clip and not token_ids(prompts)
     return prompts if several else [prompts]
 

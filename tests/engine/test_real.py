@@ -5,7 +5,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -14,6 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, WhisperForConditi
 
 import checkpoints
 from transduce import LLM, SamplingParams
+from transduce.media import audio
 
 WORDS = (
     *(
@@ -137,27 +137,24 @@ def test_mixed_decoder_prefixes(name: str, texts: Sequence[str]) -> None:
 
 
 def samples(clip: str) -> npt.NDArray[np.float32]:
-    with av.open(str(Path("samples") / f"sense_and_sensibility_01_austen_64kb-{clip}.wav")) as container:
-        frames = [frame.to_ndarray() for frame in container.decode(audio=0)]
-    whole = np.concatenate(frames, axis=1)[0]
-    return whole.astype(np.float32) / np.float32(32768)
+    return audio.decode(Path("samples") / f"sense_and_sensibility_01_austen_64kb-{clip}.wav", 16000)
 
 
 @torch.no_grad()
 def test_whisper_transcribes_as_generate() -> None:
     path = checkpoints.path("whisper-tiny.en")
     processor, model = WhisperProcessor.from_pretrained(path), oracle("whisper-tiny.en")
-    audio = [samples(clip) for clip in CLIPS]
-    audio += [audio[0][: 16000 * seconds] for seconds in (1, 2, 4)]
+    clips = [samples(clip) for clip in CLIPS]
+    clips += [clips[0][: 16000 * seconds] for seconds in (1, 2, 4)]
     expected = []
-    for each in audio:
+    for each in clips:
         features = processor(each, sampling_rate=16000, return_tensors="pt").input_features
         # Neither the prompt nor the EOS is part of what Whisper's generate() returns.
         expected.append([*model.generate(features)[0].tolist(), model.config.eos_token_id])
     engine = llm("whisper-tiny.en")
-    outputs = engine.transcribe([(each, 16000) for each in audio])
+    outputs = engine.transcribe([(each, 16000) for each in clips])
     assert ours([said.output for said in outputs]) == expected
     assert outputs[2].text == "He might even have been made amiable himself."
     assert engine.engine.scheduler.cache.hits == 0
-    engine.transcribe([(each, 16000) for each in audio])
-    assert engine.engine.scheduler.cache.hits == len(audio)
+    engine.transcribe([(each, 16000) for each in clips])
+    assert engine.engine.scheduler.cache.hits == len(clips)

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from transduce.config import EngineConfig
-from transduce.core.request import Delta, EncoderItem, Output, Request, TokenLogprobs
+from transduce.core.request import Delta, EncoderItem, Output, Request, RuleSpec, TokenLogprobs
 from transduce.errors import CapacityError, MediaError
 from transduce.frontend.frontend import Frontend
 from transduce.frontend.generation_config import Defaults
-from transduce.models.base import KVGroup, Processor, Spec
+from transduce.models.base import Decode, KVGroup, Processor, Spec
 
 PAD, EOS, BOS, FIRST = 0, 1, 2, 3
 VOCABULARY = FIRST + 256
@@ -34,7 +34,7 @@ class ByteTokenizer:
 
 
 class FakeProcessor(Processor):
-    """Bytes for text, or anything but `None` for audio."""
+    """Bytes for text, or anything but `None` for audio. One option: loud, which has a rule and capital letters."""
 
     tokenizer: ByteTokenizer | None
 
@@ -53,6 +53,13 @@ class FakeProcessor(Processor):
         if source is None:
             raise MediaError("None is no audio")
         return EncoderItem(np.zeros((2, ROWS), np.float32), ROWS, ROWS)
+
+    def rules(self, start: Sequence[int], options: Mapping[str, object]) -> tuple[RuleSpec, ...]:
+        return (RuleSpec("loud", tuple(start)),) if options.get("loud") else ()
+
+    def decoding(self, skip_special_tokens: bool, options: Mapping[str, object]) -> Decode | None:
+        decode = super().decoding(skip_special_tokens, options)
+        return decode if decode is None or not options.get("loud") else lambda ids: decode(ids).upper()
 
     def decoder_ids(self, prompt: str | Sequence[int] | None, options: Mapping[str, object]) -> tuple[int, ...]:
         if isinstance(prompt, str):

@@ -124,11 +124,17 @@ def test_bad_words_are_banned_at_the_start_and_within() -> None:
     assert made.request.rules == (RuleSpec("bad_words", ((ids("no"), ids(" no"), (9,)), (EOS,))),)
 
 
-def test_asked_for_timestamps_a_model_may_not_refuse_them() -> None:
-    front = frontend("audio", Defaults(no_timestamps=9))
-    made = front.job("r", b"x", SamplingParams(), {"timestamps": True})
-    assert made.request.rules == (RuleSpec("suppress_tokens", ((9,),)),)
-    assert front.job("r", b"x", SamplingParams()).request.rules == ()
+def test_options_decide_on_rules_and_on_how_tokens_become_text() -> None:
+    front = frontend("audio", Defaults(suppress_tokens=(9,)))
+    prompt = {"prompt": "so", "multi_modal_data": {"audio": b"x"}}
+    plain = front.job("r", prompt, SamplingParams())
+    loud = front.job("r", prompt, SamplingParams(), {"loud": True})
+    general = RuleSpec("suppress_tokens", ((9,),))
+    assert plain.request.rules == (general,)
+    assert loud.request.rules == (general, RuleSpec("loud", (BOS, *ids("so"))))
+    assert plain.decode is not None
+    assert loud.decode is not None
+    assert (plain.decode(ids("hi")), loud.decode(ids("hi"))) == ("hi", "HI")
 
 
 def test_beams_of_width_one_are_greedy() -> None:

@@ -51,6 +51,16 @@ def test_prompts_to_a_text_model(prompt: object, source: object, decoder: object
             "start",
         ),
         ({"encoder_prompt": b"RIFF", "decoder_prompt": [5]}, b"RIFF", (5,)),
+        (
+            {
+                "encoder_prompt": {"prompt_token_ids": [0], "multi_modal_data": {"audio": CLIP}},
+                "decoder_prompt": "start",
+            },
+            CLIP,
+            "start",
+        ),
+        ({"encoder_prompt": {"prompt_token_ids": [0, 0], "multi_modal_data": {"audio": CLIP}}}, CLIP, None),
+        ({"encoder_prompt": {"prompt_token_ids": [0, 5], "multi_modal_data": {"audio": CLIP}}}, CLIP, (0, 5)),
     ],
 )
 def test_prompts_to_a_speech_model(prompt: object, data: object, decoder: object) -> None:
@@ -90,6 +100,14 @@ def test_a_salt_is_kept() -> None:
             {"encoder_prompt": {"prompt": "a", "multi_modal_data": {"audio": 1}}, "decoder_prompt": "b"},
             "audio",
             "two prompts for the decoder, 'a' and 'b'",
+        ),
+        (
+            {
+                "encoder_prompt": {"prompt_token_ids": [0, 5], "multi_modal_data": {"audio": 1}},
+                "decoder_prompt": "b",
+            },
+            "audio",
+            r"two prompts for the decoder, \(0, 5\) and 'b'",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def test_what_greedy_decoding_would_ignore_is_refused(params: SamplingParams, ma
 
 def test_beams_are_refused_unless_the_request_turns_them_off() -> None:
     for params in (SamplingParams(), SamplingParams(temperature=0.0)):
-        with pytest.raises(RequestError, match=r"num_beams=4.*beam_width=1.*temperature"):
+        with pytest.raises(RequestError, match=r"num_beams=4.*\(beam_width=1\) or --beam-width 1 .*temperature"):
             resolve(params, num_beams=4)
     assert resolve(BeamSearchParams(beam_width=1), num_beams=4).sampling is None
     assert resolve(SamplingParams(temperature=1.0), num_beams=4).sampling is not None

@@ -162,7 +162,14 @@ def _biases(bias: Tensor, positions: Tensor, keys: int) -> Tensor:
 
 def _item_mask(attend: Attend, length: int) -> Tensor | None:
     """`_mask` of one whole item; None if every key is seen unchanged."""
-    positions = torch.arange(length)[None]
     if attend.causal or attend.window is not None:
-        return _mask(attend, positions, torch.tensor([[length]]), length)
-    return None if attend.bias is None else _biases(attend.bias, positions, length)
+        return _mask(attend, torch.arange(length)[None], torch.tensor([[length]]), length)
+    return None if attend.bias is None else _item_biases(attend.bias, length)
+
+
+def _item_biases(bias: Tensor, length: int) -> Tensor:
+    """`_biases` of one whole item: a query's row is a window on the biases by distance, one left of the last row's."""
+    reach = bias.shape[1] // 2
+    distances = torch.arange(1 - length, length).clamp(-reach, reach) + reach
+    by_distance = bias.float().index_select(1, distances)
+    return by_distance.unfold(1, length, 1).flip(1)[None]

@@ -7,9 +7,10 @@ import time
 from dataclasses import dataclass
 
 from transduce.core.request import Delta, Output, TokenLogprobs
-from transduce.frontend.detokenizer import Decode, Detokenizer
+from transduce.frontend.detokenizer import Detokenizer
 from transduce.frontend.frontend import Job
 from transduce.frontend.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+from transduce.models.base import Decode
 
 
 @dataclass(frozen=True, slots=True)

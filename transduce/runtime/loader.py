@@ -75,7 +75,7 @@ class CheckpointWeights:
     def _add(self, name: str, stored: str, tensor: Tensor) -> None:
         first = self._tensors.setdefault(name, tensor)
         twin = self._stored.setdefault(name, stored)
-        if not torch.equal(first, tensor):
+        if first is not tensor and not torch.equal(first, tensor):
             raise self._error(f"has {twin!r} and {stored!r}, which differ but are one tensor of the model: drop one")
 
     def _closest(self, name: str) -> str:

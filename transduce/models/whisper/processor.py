@@ -126,7 +126,10 @@ class WhisperProcessor(Processor):
 
     def _language(self, language: object) -> int:
         if language is None:
-            raise RequestError("this model speaks many languages; name the audio's, such as language='en'")
+            raise RequestError(
+                "this model speaks many languages; name the audio's, such as language='en' or a decoder prompt of "
+                "<|startoftranscript|><|en|><|transcribe|><|notimestamps|>"
+            )
         try:
             return self._token(f"<|{_code(language)}|>")
         except CheckpointError:

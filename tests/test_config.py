@@ -1,0 +1,69 @@
+"""Engine arguments: every refusal names the value and the way out."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from transduce import EngineConfig
+from transduce.errors import ConfigError
+
+WHOLE = "give a whole number >= 1"
+FLAG = "give True or False"
+FRACTION = "give a fraction in (0, 1]"
+TEXT = "give a non-empty string or None"
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("model", "", "give a folder or a hub id"),
+    ("model", None, "give a folder or a hub id"),
+    ("model", 3, "give a folder or a hub id"),
+    ("tokenizer", 3, TEXT),
+    ("tokenizer", "", TEXT),
+    ("revision", 1.0, TEXT),
+    ("attention_backend", True, TEXT),
+    ("dtype", None, "give one of auto, float32, bfloat16, float16"),
+    ("dtype", ["float32"], "give one of auto, float32, bfloat16, float16"),
+    ("load_format", "gguf", "give one of auto, safetensors, pt, dummy"),
+    ("max_model_len", "64", WHOLE),
+    ("max_model_len", 0, WHOLE),
+    ("kv_cache_bytes", 1e9, WHOLE),
+    ("max_num_seqs", None, WHOLE),
+    ("max_num_seqs", True, WHOLE),
+    ("max_num_batched_tokens", 0, WHOLE),
+    ("max_encode_tokens", -1, WHOLE),
+    ("block_size", 16.0, WHOLE),
+    ("gpu_memory_utilization", "0.9", FRACTION),
+    ("gpu_memory_utilization", 0, FRACTION),
+    ("gpu_memory_utilization", True, FRACTION),
+    ("gpu_memory_utilization", float("nan"), FRACTION),
+    ("quantization", "awq", "weight quantization is not available yet; leave it at None"),
+    ("tensor_parallel_size", 2, "tensor parallelism over several devices is not available yet; leave it at 1"),
+    ("tensor_parallel_size", True, WHOLE),
+    ("enforce_eager", 1, FLAG),
+    ("trust_remote_code", "no", FLAG),
+    ("skip_tokenizer_init", "yes", FLAG),
+    ("seed", "x", "give a whole number >= 0"),
+    ("seed", -1, "give a whole number >= 0"),
+    ("seed", None, "give a whole number >= 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "fix"), REFUSED)
+def test_what_cannot_work_is_refused(name: str, value: Any, fix: str) -> None:
+    given: dict[str, Any] = {"model": "somewhere", name: value}
+    with pytest.raises(ConfigError) as caught:
+        EngineConfig(**given)
+    assert str(caught.value) == f"{name}={value!r}: {fix}"
+
+
+def test_every_argument_has_a_value_that_is_refused() -> None:
+    assert {name for name, _, _ in REFUSED} == {field.name for field in fields(EngineConfig)}
+
+
+def test_the_ends_of_every_range_are_inside() -> None:
+    EngineConfig(
+        model="m", tokenizer="t", revision="r", attention_backend="sdpa", dtype="float16", load_format="dummy",
+        max_model_len=1, max_num_seqs=1, max_num_batched_tokens=1, max_encode_tokens=1, block_size=1,
+        kv_cache_bytes=1, gpu_memory_utilization=1, seed=0, enforce_eager=True, trust_remote_code=True,
+        skip_tokenizer_init=True,
+    )  # fmt: skip

@@ -21,7 +21,7 @@ def resolver(**defaults: Any) -> Resolver:
 
 
 def resolve(params: SamplingParams | BeamSearchParams | None = None, prompt: int = PROMPT, **defaults: Any) -> Decoding:
-    return resolver(**defaults).resolve(params or SamplingParams(), prompt, ROOM)
+    return resolver(**defaults).resolve(params or SamplingParams(), prompt, ROOM, ROOM)
 
 
 def drawn(params: SamplingParams, **defaults: Any) -> tuple[float, int, float, float]:
@@ -64,7 +64,7 @@ def test_temperature_zero_is_greedy_though_the_checkpoint_samples() -> None:
 def test_seeds_are_kept_or_drawn_afresh_repeatably() -> None:
     def seeds(params: SamplingParams) -> list[int]:
         same = resolver()
-        drawn = [same.resolve(params, PROMPT, ROOM).sampling for _ in range(3)]
+        drawn = [same.resolve(params, PROMPT, ROOM, ROOM).sampling for _ in range(3)]
         return [sampling.seed for sampling in drawn if sampling is not None]
 
     assert seeds(SamplingParams(temperature=1.0, seed=7)) == [7, 7, 7]
@@ -123,6 +123,14 @@ def test_length(asked: int | None, defaults: dict[str, Any], expected: int) -> N
 def test_a_prompt_as_long_as_the_checkpoints_max_length_is_refused() -> None:
     with pytest.raises(RequestError, match=r"max_length=20; set max_tokens"):
         resolve(prompt=20, max_length=20)
+
+
+def test_without_positions_the_user_alone_bounds_an_answer() -> None:
+    """What then cannot fit is refused by the engine, with the numbers, rather than cut."""
+    boundless = resolver()
+    asked = [boundless.resolve(SamplingParams(max_tokens=n), PROMPT, ROOM, None).stopping.max_tokens for n in (3, 999)]
+    assert asked == [3, 999]
+    assert boundless.resolve(SamplingParams(), PROMPT, ROOM, None).stopping.max_tokens == ROOM
 
 
 def test_ends() -> None:

@@ -88,7 +88,9 @@ class Frontend:
         asked = params.as_sampling() if isinstance(params, BeamSearchParams) else params
         source = self._source(parts.source, asked.truncate_prompt_tokens)
         start = self._start(parts.decoder, options)
-        decoding = self.resolver.resolve(params, len(start), self._room(len(start), source.item.rows, asked.n))
+        most = self._most(len(start))
+        room = max(1, self.room(len(start), source.item.rows, asked.n)) if most is None else most
+        decoding = self.resolver.resolve(params, len(start), room, most)
         decode = self.processor.decoding(asked.skip_special_tokens, options)
         if decode is None and decoding.stop_strings:
             raise RequestError(f"stop={decoding.stop_strings!r}: no tokenizer was loaded; use stop_token_ids")
@@ -149,14 +151,12 @@ class Frontend:
         _check_vocabulary("decoder prompt", start, self.spec.target_vocab)
         return start
 
-    def _room(self, prompt: int, rows: int, width: int) -> int:
-        """New tokens at most. The last one takes no position: nothing follows it."""
+    def _most(self, prompt: int) -> int | None:
+        """New tokens that the model's positions allow, None: any number. The last one needs none: nothing follows it."""
         most = self.config.max_model_len
-        if most is None:
-            return max(1, self.room(prompt, rows, width))
-        if prompt > most:
+        if most is not None and prompt > most:
             raise CapacityError(f"the decoder prompt has {prompt} tokens and the model takes {most}; shorten it")
-        return most - prompt + 1
+        return None if most is None else most - prompt + 1
 
     def _words(self, word: str) -> Sequence[Ids]:
         """A word as the start of a text, and as one within."""

@@ -47,8 +47,10 @@ class Resolver:
         self._words = words
         self._check_defaults()
 
-    def resolve(self, params: SamplingParams | BeamSearchParams, prompt: int, room: int) -> Decoding:
-        """How a request with `prompt` decoder tokens and room for so many new ones decodes.
+    def resolve(self, params: SamplingParams | BeamSearchParams, prompt: int, room: int, most: int | None) -> Decoding:
+        """How a request with `prompt` decoder tokens decodes.
+
+        room: new tokens where nobody says how many. most: what the model's positions allow, None: any number.
 
         Sampling: temperature 0 is greedy. Unset, it is greedy unless the checkpoint says do_sample or n > 1. Where
         do_sample decides, an unset top_k is generate()'s 50; where the user does, only what the checkpoint's
@@ -60,7 +62,7 @@ class Resolver:
         asked = params.as_sampling() if isinstance(params, BeamSearchParams) else params
         self._check_ids(asked)
         sampling = self._sampling(asked)
-        max_tokens = self._max_tokens(asked, prompt, room)
+        max_tokens = self._max_tokens(asked, prompt, room, most)
         eos = frozenset() if asked.ignore_eos else frozenset(self.defaults.eos)
         return Decoding(
             sampling=sampling,
@@ -143,7 +145,7 @@ class Resolver:
                     "give temperature > 0 to sample"
                 )
 
-    def _max_tokens(self, params: SamplingParams, prompt: int, room: int) -> int:
+    def _max_tokens(self, params: SamplingParams, prompt: int, room: int, most: int | None) -> int:
         length = self.defaults.max_length
         wanted = _given(params.max_tokens, self.defaults.max_new_tokens)
         if wanted is None and length is not None:
@@ -152,7 +154,8 @@ class Resolver:
                 raise RequestError(
                     f"the decoder prompt has {prompt} tokens and {FILE} has max_length={length}; set max_tokens"
                 )
-        return room if wanted is None else min(wanted, room)
+        wanted = room if wanted is None else wanted
+        return wanted if most is None else min(wanted, most)
 
     def _rules(self, params: SamplingParams, prompt: int, length: int) -> Iterator[RuleSpec]:
         """In the order of their ranks. `length`: decoder tokens, prompt included, at the most."""

@@ -152,7 +152,7 @@ class Frontend:
         return start
 
     def _most(self, prompt: int) -> int | None:
-        """New tokens that the model's positions allow, None: any number. The last one needs none: nothing follows it."""
+        """New tokens that the positions allow, None: any number. The last one needs none: nothing follows it."""
         most = self.config.max_model_len
         if most is not None and prompt > most:
             raise CapacityError(f"the decoder prompt has {prompt} tokens and the model takes {most}; shorten it")

@@ -3,7 +3,8 @@
 Owns the model, its pages and the rule states. Knows no request and no scheduler; one runner serves every family.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -59,10 +60,10 @@ class Runner:
         self._model.write_cross(encoded, slots)
 
     def _read(self, hidden: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
-        for start in range(0, len(wanted), self._rows_per_slice):
-            part = wanted[start : start + self._rows_per_slice]
-            logits = self._model.heads["lm"](hidden[[each.row for each in part]])
-            self._choose(logits, part, result)
+        for head, reads in groupby(sorted(wanted, key=_head), key=_head):
+            for part in _slices(list(reads), self._rows_per_slice):
+                logits = self._model.heads[head](hidden[[each.row for each in part]])
+                self._choose(logits, part, result)
 
     def _choose(self, logits: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
         obeying = {row for row, each in enumerate(wanted) if self._rules.obeys(each.seq_id)}
@@ -75,3 +76,12 @@ class Runner:
             result.candidates[each.seq_id] = choice.candidates
             if choice.observed is not None:
                 result.observed[each.seq_id, each.read] = choice.observed
+
+
+def _head(wanted: Wanted) -> str:
+    return wanted.read.head
+
+
+def _slices(wanted: Sequence[Wanted], size: int) -> Iterator[Sequence[Wanted]]:
+    for start in range(0, len(wanted), size):
+        yield wanted[start : start + size]

@@ -177,7 +177,10 @@ def test_every_exception_is_described() -> None:
 
 
 def test_environment_variables_are_those_that_are_read() -> None:
-    read = {config.KV_SPACE, *re.findall(r'environ\.get\("(\w+)"', (ROOT / "transduce/config.py").read_text())}
+    read = {
+        config.KV_SPACE,
+        *re.findall(r'environ\.(?:get|setdefault)\("(\w+)"', (ROOT / "transduce/config.py").read_text()),
+    }
     described = set(table("README.md", "Environment"))
     assert {name for name in described if not name.startswith(("http", "~", "1"))} == read | {"TRANSDUCE_CHECKPOINTS"}
 

@@ -39,6 +39,12 @@ def test_a_pool_too_small_for_anything_is_refused(config: EngineConfig) -> None:
         pool_blocks(config, Demand(28, 7), 100, Memory(1000, 300, 0), 0)
 
 
+def test_more_than_the_machine_has_is_refused() -> None:
+    config = EngineConfig(model="m", kv_cache_bytes=9 * GIB)
+    with pytest.raises(ConfigError, match=r"9\.0 GiB on a machine of 8\.0 GiB"):
+        pool_blocks(config, Demand(2, 2), 100, FREE, 0)
+
+
 def test_the_log_says_what_it_holds() -> None:
     said = describe(421, Demand(28, 7), BUDGETS)
     assert "420 blocks hold 1680 tokens of self KV, or 6720 rows of cross KV" in said

@@ -48,23 +48,27 @@ def pool_blocks(config: EngineConfig, each: Demand, block_bytes: int, memory: Me
     encoder cache keeps), if half of the free memory allows. Raises ConfigError when not even one request fits.
     """
     if config.kv_cache_bytes is not None:
-        if config.kv_cache_bytes > memory.total:
-            raise ConfigError(
-                f"a KV cache of {config.kv_cache_bytes / GIB:.1f} GiB on a machine of {memory.total / GIB:.1f} GiB: lower "
-                f"kv_cache_bytes or {KV_SPACE}"
-            )
+        _refuse_beyond(memory.total, config.kv_cache_bytes)
         blocks, source = config.kv_cache_bytes // block_bytes, "as configured"
     else:
         useful = config.max_num_seqs * (each.blocks + each.cross_blocks) + 1
         room = int((memory.free - activations) * SHARE) // block_bytes
         blocks, source = min(useful, room), f"of {memory.free / GIB:.1f} GiB free"
     if blocks < 3:
+        least = (each.blocks + 1) * block_bytes
         raise ConfigError(
-            f"the KV cache would hold {max(0, blocks)} blocks of {block_bytes} bytes ({source}): the longest request "
-            f"takes {each.blocks + 1}; set kv_cache_bytes to {(each.blocks + 1) * block_bytes} or more, or {KV_SPACE} in GiB"
+            f"the KV cache would hold {max(0, blocks)} blocks of {block_bytes} bytes ({source}), and the longest request "
+            f"takes {each.blocks + 1}: set kv_cache_bytes to {least} or more, or {KV_SPACE} in GiB"
         )
     log.info("KV cache: %.2f GiB %s", blocks * block_bytes / GIB, source)
     return blocks
+
+
+def _refuse_beyond(total: int, wanted: int) -> None:
+    if wanted > total:
+        raise ConfigError(
+            f"a KV cache of {wanted / GIB:.1f} GiB on a machine of {total / GIB:.1f} GiB: lower kv_cache_bytes or {KV_SPACE}"
+        )
 
 
 def describe(blocks: int, each: Demand, budgets: Budgets) -> str:

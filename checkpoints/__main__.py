@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CheckpointError, OSError) as error:
         print(f"checkpoints: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        print(f"checkpoints: no module {error.name!r}; run: pip install '.[checkpoints]'", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     for name, folder in zip(names, folders, strict=True):

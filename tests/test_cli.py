@@ -100,6 +100,15 @@ def test_sampling_flags_arrive(run: Run, bart: str, answers: dict[str, str]) -> 
     )
 
 
+def test_lengths_and_logprobs_arrive(run: Run, bart: str) -> None:
+    flags = ("--truncate-prompt-tokens", "3", "--ignore-eos", "--max-tokens", "30", "--logprobs", "2", "--json")
+    code, out, _ = run("generate", bart, "a" * 99, *flags, *FLAGS)
+    line = json.loads(out)
+    (answer,) = line["outputs"]
+    assert (code, line["truncated"], len(answer["token_ids"])) == (0, 98, 30)
+    assert {len(position) for position in answer["logprobs"]} <= {2, 3}
+
+
 def test_a_beam_width_of_one_is_greedy_where_the_checkpoint_asks_for_beams(
     run: Run, answers: dict[str, str], tmp_path: Path
 ) -> None:
@@ -142,6 +151,8 @@ def test_a_single_bad_text_is_one_line(run: Run, bart: str) -> None:
         (("generate", "MODEL", "x", "--top-p", "3"), "top_p=3.0: give a number in (0, 1]"),
         (("generate", "MODEL", "x", "--beam-width", "4"), "beam_width=4: beam search is not available yet"),
         (("generate", "MODEL", "x", "--beam-width", "1", "--top-k", "3", "--n", "2"), "--beam-width and --n, --top-k"),
+        (("generate", "MODEL", "x", "--logprobs", "2"), "--logprobs goes with --json"),
+        (("generate", "MODEL", "x", "--beam-width", "1", "--json", "--logprobs", "2"), "--beam-width and --logprobs"),
         (("generate", "MODEL", "x", "--seed", "-1"), "seed=-1: give a whole number >= 0"),
         (("generate", "MODEL", "x", "--tokenizer", "./nowhere"), "there is no folder './nowhere'"),
         (("generate", "SPEECH", "x"), "takes audio; use transduce transcribe"),
@@ -272,6 +283,12 @@ def test_an_interruption_anywhere_is_130(monkeypatch: pytest.MonkeyPatch, run: R
     monkeypatch.setattr(LLM, "generate", interrupted)
     code, out, err = run("generate", bart, "hello", *FLAGS)
     assert (code, out, err.strip()) == (cli.INTERRUPTED, "", "")
+
+
+def test_alone_it_prints_help(run: Run) -> None:
+    code, out, err = run()
+    assert (code, err) == (cli.WRONG, "")
+    assert "transcribe" in out
 
 
 def test_version_and_help(run: Run) -> None:

@@ -4,8 +4,10 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+import torch
 
 from transduce import EngineConfig
+from transduce.config import from_options
 from transduce.errors import ConfigError
 
 WHOLE = "give a whole number >= 1"
@@ -21,8 +23,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("tokenizer", "", TEXT),
     ("revision", 1.0, TEXT),
     ("attention_backend", True, TEXT),
-    ("dtype", None, "give one of auto, float32, bfloat16, float16"),
-    ("dtype", ["float32"], "give one of auto, float32, bfloat16, float16"),
+    ("dtype", None, "give one of auto, float32, bfloat16"),
+    ("dtype", ["float32"], "give one of auto, float32, bfloat16"),
     ("load_format", "gguf", "give one of auto, safetensors, pt, dummy"),
     ("max_model_len", "64", WHOLE),
     ("max_model_len", 0, WHOLE),
@@ -67,3 +69,31 @@ def test_the_ends_of_every_range_are_inside() -> None:
         kv_cache_bytes=1, gpu_memory_utilization=1, seed=0, enforce_eager=True, trust_remote_code=True,
         skip_tokenizer_init=True,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("max_num_seq", "there is no engine argument 'max_num_seq'; did you mean max_num_seqs?"),
+        ("zzz", "there is no engine argument 'zzz'; leave it out"),
+        ("swap_space", "swap_space: Transduce has no such argument and needs none: leave it out"),
+        ("device", "device: Transduce has no such argument and needs none: leave it out"),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_the_way_out(name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_options("m", {name: 1})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("half", "float16"), ("float", "float32"), (torch.float32, "float32"), (torch.bfloat16, "bfloat16")],
+)
+def test_dtypes_have_other_names(given: object, name: str) -> None:
+    assert from_options("m", {"dtype": given}).dtype == name
+
+
+def test_other_dtypes_are_refused_as_given() -> None:
+    with pytest.raises(ConfigError, match=r"dtype=torch.int8: give one of auto, float32, bfloat16$"):
+        from_options("m", {"dtype": torch.int8})

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,13 @@ def test_a_single_bad_prompt_raises(llm: LLM) -> None:
         llm.generate("x", [SamplingParams(), SamplingParams()])
 
 
+@pytest.mark.parametrize("params", [{"temperature": 0}, {}, [{"temperature": 0}], "x", [None], 3])
+def test_other_sampling_params_are_refused_with_their_type(params: Any, llm: LLM) -> None:
+    given = params[0] if isinstance(params, list) else params
+    with pytest.raises(RequestError, match=rf"of type {type(given).__name__}: use SamplingParams\(...\)"):
+        llm.generate("x", params)
+
+
 def test_a_request_that_can_never_fit_is_refused_with_the_numbers(folder: Path) -> None:
     llm = load(folder, kv_cache_bytes=24_000)
     with pytest.raises(CapacityError, match="blocks"):
@@ -218,6 +226,7 @@ def test_importing_the_package_loads_no_torch() -> None:
 def test_public_names() -> None:
     for name in transduce.__all__:
         assert getattr(transduce, name).__name__ == name
-    assert set(transduce.__all__) <= set(dir(transduce))
+    assert set(dir(transduce)) == {*transduce.__all__, "__version__"}
+    assert transduce.__version__ == version("transduce")
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         transduce.Nothing  # noqa: B018  # the access is the test

@@ -71,6 +71,26 @@ def test_a_given_language_is_used(speech: Path) -> None:
         llm.transcribe(CLIPS[0], "xx")
 
 
+def test_an_english_only_model_says_so(tmp_path: Path) -> None:
+    llm = load(with_generation(whisper_folder(tmp_path, seed=0), is_multilingual=False, lang_to_id=None))
+    said = llm.transcribe(CLIPS[0], sampling_params=SamplingParams(max_tokens=4))
+    assert (said.error, said.language) == (None, "en")
+    names = llm.get_tokenizer().convert_ids_to_tokens(said.output.prompt_token_ids)
+    assert names == ["<|startoftranscript|>", "<|notimestamps|>"]
+
+
+def test_swapped_samples_and_rate_are_one_refusal(speech: Path) -> None:
+    (samples, rate), llm = CLIPS[0], load(speech)
+    swapped: Any = (rate, samples)
+    with pytest.raises(MediaError, match=r"\(rate, samples\)"):
+        llm.generate(swapped)
+    with pytest.raises(MediaError, match=r"\(rate, samples\)"):
+        llm.transcribe(swapped, "fr")
+    wrong: Any = {"temperature": 0}
+    with pytest.raises(RequestError, match="of type dict: use SamplingParams"):
+        llm.transcribe(CLIPS[0], sampling_params=wrong)
+
+
 def test_a_checkpoint_that_asks_for_beams_transcribes_greedily_when_told(speech: Path, tmp_path: Path) -> None:
     beams = load(with_generation(whisper_folder(tmp_path, seed=0), num_beams=4))
     greedy = BeamSearchParams(beam_width=1, max_tokens=6)

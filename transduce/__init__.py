@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from transduce.frontend.outputs import Transcription as Transcription
     from transduce.llm import LLM as LLM
 
+    __version__: str
+
 _HOMES = {
     "LLM": "llm",
     "EngineConfig": "config",
@@ -49,10 +51,12 @@ __all__ = [*_HOMES]  # noqa: PLE0604  # strings, which ruff cannot see
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version(__name__)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return [*sorted(_HOMES), "__version__"]

@@ -9,13 +9,13 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.exceptions import Abort, TyperException
 
+import transduce
 from transduce.config import EngineConfig
 from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.errors import RequestError, TransduceError
@@ -45,6 +45,9 @@ LoadFormat = Annotated[str | None, _option("auto, safetensors, pt, or dummy for 
 Tokenizer = Annotated[str | None, _option("Folder or hub id of another tokenizer.")]
 Revision = Annotated[str | None, _option("Branch, tag or commit on the hub.")]
 
+Text = typer.Argument(metavar="TEXT...", help="What MODEL is given; - reads lines from stdin.", show_default=False)
+Clip = typer.Argument(metavar="CLIP...", help="Audio files in any format FFmpeg reads.", show_default=False)
+
 MaxTokens = Annotated[int | None, _option("New tokens at most.")]
 Temperature = Annotated[float | None, _option("0 is greedy, above it samples.")]
 TopP = Annotated[float | None, _option("Sample from the likeliest tokens that make up this probability.")]
@@ -61,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = app(arguments, prog_name="transduce", standalone_mode=False)
         sys.stdout.flush()
     except TyperException as error:
-        return _complain(error.format_message() or "see transduce --help", WRONG)
+        message = error.format_message()  # none where the help was asked for by giving nothing
+        return _complain(message, WRONG) if message else WRONG
     except RequestError as error:
         return _complain(str(error), FAILED)
     except TransduceError as error:
@@ -75,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def root(show_version: Annotated[bool, _option("Print the version.", "--version")] = False) -> None:
     """Run encoder-decoder transformers: text or speech in, text out."""
     if show_version:
-        typer.echo(version("transduce"))
+        typer.echo(transduce.__version__)
         raise typer.Exit
 
 
@@ -83,7 +87,7 @@ def root(show_version: Annotated[bool, _option("Print the version.", "--version"
 def generate(
     context: typer.Context,
     model: Model,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT...", show_default=False)] = None,
+    texts: Annotated[list[str] | None, Text] = None,
     file: Annotated[Path | None, _option("A file with one text a line; - reads stdin, also as TEXT.")] = None,
     as_json: Json = False,
     max_tokens: MaxTokens = None,
@@ -94,6 +98,9 @@ def generate(
     beam_width: BeamWidth = None,
     n: Samples = None,
     stop: Stop = None,
+    ignore_eos: Annotated[bool, _option("Go on to --max-tokens.", "--ignore-eos")] = False,
+    logprobs: Annotated[int | None, _option("With --json: log-probabilities, and of so many likeliest tokens.")] = None,
+    truncate_prompt_tokens: Annotated[int | None, _option("Keep so many tokens of each TEXT.")] = None,
     dtype: DType = None,
     max_num_seqs: MaxNumSeqs = None,
     max_model_len: MaxModelLen = None,
@@ -107,6 +114,8 @@ def generate(
     sources = list(_sources(texts or [], file))
     if not sources:
         raise typer.BadParameter("no texts: give a TEXT, --file, or - to read lines from stdin")
+    if logprobs is not None and not as_json:
+        raise typer.BadParameter("--logprobs goes with --json; add it")
     params = _params(context)
     outputs = _load(context, verbose, "generate").generate([*sources], params)
     for source, output in zip(sources, outputs, strict=True):
@@ -118,7 +127,7 @@ def generate(
 def transcribe(
     context: typer.Context,
     model: Model,
-    clips: Annotated[list[str], typer.Argument(metavar="CLIP...", show_default=False)],
+    clips: Annotated[list[str], Clip],
     language: Annotated[str | None, _option("The speech's, such as en; detected where it is not given.")] = None,
     task: Annotated[str, _option("transcribe, or translate into English.")] = "transcribe",
     prompt: Annotated[str | None, _option("What was said before, as context.")] = None,

@@ -1,11 +1,14 @@
 """EngineConfig: every engine argument, frozen, and resolved once into a new object.
 
-Owns the defaults and all reading of the environment. Knows no model: `resolve` is given a model's limits.
+Owns the defaults, what is said about arguments that do not exist, and all reading of the environment. Knows no model:
+`resolve` is given a model's limits.
 """
 
 import os
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, Literal
 
 from transduce.errors import ConfigError
 
@@ -13,6 +16,18 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["auto", "safetensors", "pt", "dummy"]
 GIB = 1 << 30
 KV_SPACE = "TRANSDUCE_CPU_KVCACHE_SPACE"
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTYPE_NAMES = {**{name: name for name in DTYPES}, "half": "float16", "float": "float32"}
+
+NEEDLESS = """
+    async_scheduling config_format cpu_offload_gb device disable_custom_all_reduce disable_log_requests
+    disable_log_stats disable_mm_preprocessor_cache distributed_executor_backend enable_chunked_prefill
+    enable_prefix_caching kv_cache_dtype limit_mm_per_prompt max_parallel_loading_workers max_seq_len_to_capture
+    mm_processor_cache_gb preemption_mode runner served_model_name swap_space task tokenizer_mode
+    use_v2_block_manager
+"""
+"""vLLM's engine arguments for what is decided by itself here, or does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +98,23 @@ class EngineConfig:
         _fraction("gpu_memory_utilization", self.gpu_memory_utilization)
         _only("tensor_parallel_size", self.tensor_parallel_size, 1, "tensor parallelism over several devices")
         _only("quantization", self.quantization, None, "weight quantization")
-        _among("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        if self.dtype != "float16":  # no way out on every device: the device judges it
+            _among("dtype", self.dtype, DTYPES[:-1])
         _among("load_format", self.load_format, ("auto", "safetensors", "pt", "dummy"))
+
+
+def from_options(model: str | os.PathLike[str], options: Mapping[str, Any]) -> EngineConfig:
+    """A config from keyword arguments, which may hold paths, torch's dtypes and vLLM's other names for dtypes.
+
+    Raises ConfigError for a name that does not exist and for a value that cannot work.
+    """
+    for name in options:
+        _check_name(name)
+    given = {"model": model, **options}
+    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
+    if "dtype" in given:
+        given["dtype"] = DTYPE_NAMES.get(str(given["dtype"]).removeprefix("torch."), given["dtype"])
+    return EngineConfig(**given)
 
 
 def resolve(config: EngineConfig, limits: Limits) -> EngineConfig:
@@ -132,6 +162,17 @@ def _kv_space() -> int | None:
     if size <= 0:
         raise ConfigError(f"{KV_SPACE}={text!r}: give the size of the KV cache in GiB, such as 4 or 0.5")
     return size
+
+
+def _check_name(name: str) -> None:
+    known = [field.name for field in fields(EngineConfig)]
+    if name in known:
+        return
+    if name in NEEDLESS.split():
+        raise ConfigError(f"{name}: Transduce has no such argument and needs none: leave it out")
+    close = get_close_matches(name, known)
+    way_out = f"did you mean {', '.join(close)}?" if close else "leave it out"
+    raise ConfigError(f"there is no engine argument {name!r}; {way_out}")
 
 
 def _text(name: str, value: object, wanted: str) -> None:

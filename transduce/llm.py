@@ -4,22 +4,20 @@ Owns the choice of what runs in a batch. Knows no model family: languages are wh
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from difflib import get_close_matches
+from collections.abc import Sequence
 from itertools import count
 from numbers import Real
 from typing import Any, overload
 
 from transduce import engine
-from transduce.config import EngineConfig
+from transduce.config import from_options
 from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.errors import ConfigError, EngineError, RequestError
 from transduce.frontend import generation_config
 from transduce.frontend.batch import Batch, Work
 from transduce.frontend.frontend import Frontend, Params
 from transduce.frontend.outputs import RequestOutput, Transcription
-from transduce.frontend.prompts import Prompt, token_ids
+from transduce.frontend.prompts import Prompt, shown, token_ids
 from transduce.media.audio import Audio
 from transduce.runtime.tokenizer import load_tokenizer
 
@@ -31,7 +29,7 @@ class LLM:
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        config = _config(model, options)
+        config = from_options(model, options)
         loaded = engine.load(config)
         tokenizer = load_tokenizer(loaded.checkpoint, config)
         limits = [limit for limit in (config.max_model_len, loaded.spec.max_source) if limit is not None]
@@ -98,12 +96,13 @@ class LLM:
         if "transcribe" not in self.frontend.spec.tasks:
             raise ConfigError(f"{self.config.model!r} transcribes no speech; use generate")
         clips = audio if isinstance(audio, list) else [audio]
+        params = _each(sampling_params, len(clips))
         options = {"task": task, "prompt": prompt, "timestamps": timestamps}
-        languages = self._languages(clips, language or self.frontend.defaults.language, use_tqdm)
-        params = sampling_params or SamplingParams()
+        spoken = language or self.frontend.defaults.language or self.frontend.processor.language
+        languages = self._languages(clips, spoken, use_tqdm)
         work = [
-            Work(self._heard(clip), params, {**options, "language": each})
-            for clip, each in zip(clips, languages, strict=True)
+            Work(self._heard(clip), each_params, {**options, "language": each})
+            for clip, each, each_params in zip(clips, languages, params, strict=True)
         ]
         outputs = self._run(work, use_tqdm)
         said = [
@@ -141,28 +140,26 @@ class LLM:
         return outputs
 
 
-def _config(model: str | os.PathLike[str], options: Mapping[str, Any]) -> EngineConfig:
-    known = [field.name for field in fields(EngineConfig) if field.name != "model"]
-    for name in options:
-        if name not in known:
-            close = get_close_matches(name, known) or sorted(known)
-            raise ConfigError(f"there is no engine argument {name!r}; did you mean {', '.join(close)}?")
-    given = {"model": model, **options}
-    return EngineConfig(
-        **{name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
-    )
-
-
 def _several(prompts: Any) -> Sequence[Prompt]:
-    """A list of prompts as it is; one prompt, be it a list of token ids or (samples, rate), as a list of one."""
-    clip = isinstance(prompts, tuple) and len(prompts) == 2 and isinstance(prompts[1], Real)
+    """A list of prompts as it is; one prompt, be it a list of token ids or (samples, rate), as a list of one.
+
+    (rate, samples) is one too: what is said about it is better than about two prompts.
+    """
+    clip = isinstance(prompts, tuple) and len(prompts) == 2 and any(isinstance(each, Real) for each in prompts)
     several = isinstance(prompts, list | tuple) and not clip and not token_ids(prompts)
     return prompts if several else [prompts]
 
 
 def _each(params: Params | Sequence[Params] | None, number: int) -> Sequence[Params]:
-    if params is None or isinstance(params, SamplingParams | BeamSearchParams):
-        return [params or SamplingParams()] * number
-    if len(params) != number:
-        raise RequestError(f"{len(params)} sampling_params for {number} prompts; give one for all, or one for each")
-    return params
+    if params is None:
+        params = SamplingParams()
+    several: Sequence[Any] = params if isinstance(params, list | tuple) else [params] * number
+    for each in several:
+        if not isinstance(each, SamplingParams | BeamSearchParams):
+            raise RequestError(
+                f"sampling_params {shown(each)} of type {type(each).__name__}: "
+                "use SamplingParams(...), or a list with one for each prompt"
+            )
+    if len(several) != number:
+        raise RequestError(f"{len(several)} sampling_params for {number} prompts; give one for all, or one for each")
+    return several

@@ -1,5 +1,6 @@
 """The store: whole checkpoints or none, made once, made anew when the recipe changes."""
 
+import sys
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,6 +47,17 @@ def use(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def visible(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if not entry.name.endswith(".lock"))
+
+
+@pytest.mark.usefixtures("recipe")
+def test_a_missing_dependency_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], converter: Converter
+) -> None:
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    assert main(["tiny"]) == 1
+    (*_, last) = capsys.readouterr().err.splitlines()
+    assert last == "checkpoints: no module 'filelock'; run: pip install '.[checkpoints]'"
+    assert not converter.calls
 
 
 @pytest.mark.usefixtures("recipe")

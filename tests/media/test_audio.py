@@ -103,6 +103,11 @@ def test_channels_are_averaged_whichever_axis_they_are() -> None:
     np.testing.assert_allclose(decode(encoded(stereo, RATE), RATE), left / 2, atol=1e-4)
 
 
+def test_floats_a_little_above_full_scale_are_taken() -> None:
+    loud = 3 * sine(RATE)
+    np.testing.assert_array_equal(decode((loud, RATE), RATE), loud)
+
+
 def test_two_equal_axes_are_channels_first() -> None:
     square = np.arange(100 * 100, dtype=np.float32).reshape(100, 100) / 1e4
     np.testing.assert_allclose(decode((square, RATE), RATE), square.mean(axis=0), atol=1e-6)
@@ -155,9 +160,9 @@ def test_a_playlist_opens_nothing_else(tmp_path: Path, capfd: pytest.CaptureFixt
         (np.random.default_rng(0).bytes(5_000), "cannot read audio of 5000 bytes"),
         (b"", "audio of 0 bytes is empty"),
         (b"He was not an ill-disposed young man.\n" * 50, "cannot read|no audio stream"),
-        ("no/such/file.wav", "'no/such/file.wav': No such file"),
-        ("http://localhost/clip.wav", "No such file"),
-        ("/", "Is a directory"),
+        ("no/such/file.wav", "'no/such/file.wav': No such file or directory; check the path"),
+        ("http://localhost/clip.wav", "No such file or directory; download it first"),
+        ("/", "Is a directory; give a file"),
         (Path(__file__), "test_audio.py"),
         (([], RATE), "samples are empty"),
         ((np.zeros((2, 0)), RATE), "samples are empty"),
@@ -170,6 +175,8 @@ def test_a_playlist_opens_nothing_else(tmp_path: Path, capfd: pytest.CaptureFixt
         ((np.ones(99, bool), RATE), "type bool"),
         ((["a"], RATE), "type <U1"),
         ((np.ones(9, np.float32), 44_100), "too few"),
+        ((np.full(99, -32767.0), RATE), "samples reach 32767.0; .* divide by 32768, or pass int16"),
+        ((RATE, np.ones(99)), r"\(rate, samples\) with rate 16000: give \(samples, rate\)"),
         ((np.ones(99), 0), "rate 0 Hz: give 1000 to 768000"),
         ((np.ones(99), -8_000), "rate -8000 Hz"),
         ((np.ones(99), 10**9), "rate 1000000000 Hz"),

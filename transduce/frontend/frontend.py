@@ -131,7 +131,7 @@ class Frontend:
         if self.max_source is not None and len(kept) > self.max_source:
             raise CapacityError(
                 f"the prompt has {len(kept)} tokens and the model takes {self.max_source}; "
-                f"shorten it, or cut it with truncate_prompt_tokens={self.max_source}"
+                f"shorten it, or cut it with truncate_prompt_tokens={self.max_source} (--truncate-prompt-tokens)"
             )
         text = source if isinstance(source, str) else None
         return _Source(self.processor.item(kept), text, kept, len(ids) - len(kept))

@@ -66,7 +66,7 @@ class RequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class Transcription:
-    """What a clip says. language: as given or detected, None for models of one language. error: as in RequestOutput."""
+    """What a clip says. language: as given, detected, or the model's only one. error: as in RequestOutput."""
 
     text: str
     language: str | None

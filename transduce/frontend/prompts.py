@@ -100,25 +100,38 @@ def _single(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | M
     if len(given) > 1:
         raise RequestError('a prompt has both "prompt" and "prompt_token_ids"; give one of them')
     data = prompt.get("multi_modal_data") or {}
+    if not (data if media else data or given):
+        raise RequestError(
+            f"{shown(prompt)} has no {media or 'text'}: this model's encoder takes {media or 'text'}; {_wanted(media)}"
+        )
     if media is None:
         if data:
             raise RequestError(f"multi_modal_data with {_listed(data)}: this model's encoder takes text; give a prompt")
-        return _source(given[0] if given else None, media), None
+        return _source(given[0], media), None
     if not isinstance(data, Mapping) or list(data) != [media]:
-        raise RequestError(
-            f"multi_modal_data={shown(data)}: this model's encoder takes {media}; "
-            f'give {{"multi_modal_data": {{"{media}": …}}}}'
-        )
-    return Media(data[media]), _decoder(given[0] if given else None)
+        raise RequestError(f"multi_modal_data={shown(data)}: this model's encoder takes {media}; {_wanted(media)}")
+    return Media(_one(data[media], media)), _decoder(given[0] if given else None)
+
+
+def _one(data: object, media: str) -> object:
+    """Media as it is, or the only one in a list."""
+    if not isinstance(data, list):
+        return data
+    if len(data) != 1:
+        raise RequestError(f"{media}: a list of {len(data)} in one prompt; give one, and a prompt for each")
+    return data[0]
+
+
+def _wanted(media: str | None) -> str:
+    if media is None:
+        return 'give {"prompt": text} or {"prompt_token_ids": ids}'
+    return f'give {{"multi_modal_data": {{"{media}": path, bytes or (samples, rate)}}}}'
 
 
 def _source(value: object, media: str | None) -> str | Ids | Media:
     if media is not None:
         if isinstance(value, str) or value is None:
-            raise RequestError(
-                f"{shown(value)} is no {media}, which this model's encoder takes; "
-                f'give {{"multi_modal_data": {{"{media}": path, bytes or (samples, rate)}}}}'
-            )
+            raise RequestError(f"{shown(value)} is no {media}, which this model's encoder takes; {_wanted(media)}")
         return Media(value)
     if isinstance(value, str):
         return value

@@ -27,6 +27,9 @@ Audio = str | os.PathLike[str] | bytes | tuple[npt.ArrayLike, int]
 # No recording lies outside; a forged header inside cannot make the resampler allocate gigabytes.
 RATES = range(1_000, 768_001)
 
+LOUDEST = 8.0
+"""Float samples beyond are integers that were converted and not scaled; clipping leaves others little above 1."""
+
 
 def decode(audio: Audio, rate: int) -> Samples:
     """Decode to mono samples [samples] at `rate` Hz, full scale being -1 to 1.
@@ -34,11 +37,11 @@ def decode(audio: Audio, rate: int) -> Samples:
     audio: a path, the bytes of a file in any format FFmpeg reads (its first audio stream counts), or
     (samples, rate) with samples [samples], [channels, samples] or [samples, channels]. Of two axes the
     shorter is the channels, the first where they are equal. Channels are averaged. Integers are divided by
-    their type's range, unsigned ones centred first; floats are taken as they are.
+    their type's range, unsigned ones centred first; floats are taken as they are, up to LOUDEST.
 
     Raises MediaError where no audio can be had: a missing, empty or damaged file, no audio stream, no
-    samples, non-finite samples, a type or rate that is none. A file cut short gives what it holds if its
-    format allows it.
+    samples, non-finite samples or floats beyond LOUDEST, a type or rate that is none. A file cut short gives
+    what it holds if its format allows it.
     """
     name = _name(audio)
     with _refusing(name):
@@ -67,18 +70,34 @@ def _refusing(name: str) -> Iterator[None]:
     except MediaError:
         raise
     except (FFmpegError, OSError) as error:
-        raise MediaError(f"cannot read {name}: {error.strerror}; give a complete audio file") from error
+        raise MediaError(f"cannot read {name}: {error.strerror}; {_way_out(name, error)}") from error
     except ValueError as error:
         raise MediaError(f"cannot read {name}: {error}") from error
 
 
-def _frames(audio: object) -> Iterator[AudioFrame]:
+def _way_out(name: str, error: FFmpegError | OSError) -> str:
+    match error:
+        case FileNotFoundError() if "://" in name:
+            return "download it first"
+        case FileNotFoundError():
+            return "check the path"
+        case IsADirectoryError():
+            return "give a file"
+        case PermissionError():
+            return "make it readable"
+        case _:
+            return "give a complete audio file"
+
+
+def _frames(audio: Any) -> Iterator[AudioFrame]:
     match audio:
         case str() | os.PathLike():
             with Path(audio).open("rb") as file:
                 yield from _decoded(file, _name(audio))
         case bytes():
             yield from _decoded(io.BytesIO(audio), _name(audio))
+        case (rate, samples) if isinstance(audio, tuple) and np.ndim(samples) and not np.ndim(rate):
+            raise MediaError(f"audio is (rate, samples) with rate {rate!r}: give (samples, rate)")
         case (samples, rate) if isinstance(audio, tuple):
             yield _framed(np.asarray(samples), _checked_rate(rate))
         case _:
@@ -117,7 +136,10 @@ def _scaled(samples: npt.NDArray[Any]) -> Samples:
     kind, size = samples.dtype.kind, samples.dtype.itemsize
     if kind == "f":
         with np.errstate(over="ignore"):  # becomes inf, which is refused by name
-            return samples.astype(np.float32)
+            floats: Samples = samples.astype(np.float32)
+        if LOUDEST < (peak := np.abs(floats).max()) < np.inf:
+            raise MediaError(f"samples reach {peak:.1f}; floats go from -1 to 1: divide by {2**15}, or pass int16")
+        return floats
     if kind not in "iu" or size > 4:  # a list of ints is int64: what its full scale is, only the caller knows
         raise MediaError(f"audio samples of type {samples.dtype}: give floats from -1 to 1, or int16")
     half = np.float32(2 ** (8 * size - 1))

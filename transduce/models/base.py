@@ -92,6 +92,9 @@ class Processor(ABC):
     media: str | None
     """The `multi_modal_data` key of the encoder's input ("audio"); None: the encoder's input is text or ids."""
 
+    language: str | None = None
+    """The only language that a speech model knows, as a code such as "en"; None: it knows several, or hears nothing."""
+
     tokenizer: Any
     """The checkpoint's transformers tokenizer; None with `skip_tokenizer_init`."""
 

@@ -57,8 +57,8 @@ def pool_blocks(config: EngineConfig, each: Demand, block_bytes: int, memory: Me
     if blocks < 3:
         least = (each.blocks + 1) * block_bytes
         raise ConfigError(
-            f"the KV cache would hold {max(0, blocks)} blocks of {block_bytes} bytes ({source}), and the longest request "
-            f"takes {each.blocks + 1}: set kv_cache_bytes to {least} or more, or {KV_SPACE} in GiB"
+            f"the KV cache would hold {max(0, blocks)} blocks of {block_bytes} bytes ({source}), and the longest "
+            f"request takes {each.blocks + 1}: set kv_cache_bytes to {least} or more, or {KV_SPACE} in GiB"
         )
     log.info("KV cache: %.2f GiB %s", blocks * block_bytes / GIB, source)
     return blocks
@@ -67,7 +67,8 @@ def pool_blocks(config: EngineConfig, each: Demand, block_bytes: int, memory: Me
 def _refuse_beyond(total: int, wanted: int) -> None:
     if wanted > total:
         raise ConfigError(
-            f"a KV cache of {wanted / GIB:.1f} GiB on a machine of {total / GIB:.1f} GiB: lower kv_cache_bytes or {KV_SPACE}"
+            f"a KV cache of {wanted / GIB:.1f} GiB on a machine of {total / GIB:.1f} GiB: "
+            f"lower kv_cache_bytes or {KV_SPACE}"
         )
 
 

@@ -62,6 +62,7 @@ class WhisperProcessor(Processor):
         self.tokenizer = tokenizer
         self.extractor = extractor
         self.prompt = prompt
+        self.language = None if prompt.multilingual else "en"
 
     def source_ids(self, text: str) -> list[int]:
         raise RequestError(f"the encoder takes audio, not text; give multi_modal_data with audio beside {text!r}")

@@ -100,10 +100,9 @@ def _single(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | M
     if len(given) > 1:
         raise RequestError('a prompt has both "prompt" and "prompt_token_ids"; give one of them')
     data = prompt.get("multi_modal_data") or {}
-    if not (data if media else data or given):
-        raise RequestError(
-            f"{shown(prompt)} has no {media or 'text'}: this model's encoder takes {media or 'text'}; {_wanted(media)}"
-        )
+    if not data and (media or not given):
+        wanted = media or "text"
+        raise RequestError(f"{shown(prompt)} has no {wanted}: this model's encoder takes {wanted}; {_wanted(media)}")
     if media is None:
         if data:
             raise RequestError(f"multi_modal_data with {_listed(data)}: this model's encoder takes text; give a prompt")
@@ -118,7 +117,7 @@ def _one(data: object, media: str) -> object:
     if not isinstance(data, list):
         return data
     if len(data) != 1:
-        raise RequestError(f"{media}: a list of {len(data)} in one prompt; give one, and a prompt for each")
+        raise RequestError(f"{media}: a list of {len(data)} in one prompt; give one path, bytes or (samples, rate)")
     return data[0]
 
 

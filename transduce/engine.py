@@ -54,11 +54,15 @@ class Engine:
         return room(self._budgets, self._capacity, prompt, rows, width)
 
     def add(self, request: Request) -> None:
-        """Queue a request. Raises CapacityError when it could never run."""
+        """Queue a request. Raises CapacityError when it could never run, RequestError for rules that cannot be."""
+        self.runner.rules.check(request.rules)
         self.scheduler.add(request)
 
     def step(self) -> list[Output]:
-        """Run one step. A step that fails ends its requests with an error; the engine goes on with the others."""
+        """Run one step. A step that fails ends its requests with an error; the engine goes on with the others.
+
+        What interrupts a step (KeyboardInterrupt) ends its requests as well, and is raised.
+        """
         plan = self.scheduler.plan()
         if plan.empty:
             assert not self.unfinished, "nothing can run, but requests wait"
@@ -68,6 +72,9 @@ class Engine:
         except Exception as error:
             log.exception("a step failed")
             return self.scheduler.fail(str(EngineError(f"the step failed: {type(error).__name__}: {error}")))
+        except BaseException:
+            self.scheduler.fail("the step was interrupted")
+            raise
         return self.scheduler.commit(result)
 
     def finish(self, request_id: str, index: int, at: int) -> None:

@@ -96,7 +96,7 @@ def test_a_request_without_allowed_tokens_ends_with_an_error() -> None:
     plan = sim.scheduler.plan()
     output, other = sim.scheduler.commit(sim.runner.run(plan))
     assert output.finished
-    assert output.error == "every token is forbidden by the request's rules"
+    assert output.error == "no token can follow: the request's rules forbid every one, or the model computed NaN"
     assert [(d.index, d.tokens, d.finish_reason) for d in output.deltas] == [(0, [], "error"), (1, [], "error")]
     assert other.error is None
 

@@ -12,7 +12,8 @@ from tests.engine.support import Ask, asks, engine, request, run, sampled, start
 from tests.models import cases
 from tests.models.tiny import checkpoint
 from transduce.core.plan import StepPlan, StepResult
-from transduce.errors import CapacityError, CheckpointError, ConfigError
+from transduce.core.request import RuleSpec, Sampling
+from transduce.errors import CapacityError, CheckpointError, ConfigError, RequestError
 from transduce.runtime import profile, runner
 
 BART = cases.BART[0]
@@ -145,3 +146,37 @@ def test_bf16_is_near_fp32(tmp_path: Path) -> None:
     exact, rough = (run(engine(BART, tmp_path, dtype=dtype).engine, wanted) for dtype in ("float32", "bfloat16"))
     differences = [abs(exact[key].logprobs[0].logprob - rough[key].logprobs[0].logprob) for key in exact]
     assert 0 < np.max(differences) < 0.5
+
+
+def test_an_interrupted_step_leaves_the_engine_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = engine(BART, tmp_path).engine
+    expected = run(made, [request(MADE, ask(), "before")])["before", 0]
+
+    def interrupted(plan: StepPlan) -> StepResult:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(made.runner, "run", interrupted)
+        made.add(request(MADE, ask(), "lost"))
+        with pytest.raises(KeyboardInterrupt):
+            made.step()
+    assert not made.unfinished
+    assert run(made, [request(MADE, ask(), "after")])["after", 0] == expected
+
+
+def test_a_rule_that_cannot_be_is_refused_in_its_own_request(tmp_path: Path) -> None:
+    made = engine(BART, tmp_path).engine
+    made.add(request(MADE, ask(), "good"))
+    with pytest.raises(RequestError, match="99"):
+        made.add(request(MADE, replace(ask(), rules=(RuleSpec("allowed_tokens", ((99,),)),)), "bad"))
+    assert run(made, [])["good", 0].tokens
+
+
+@pytest.mark.parametrize("temperature", [1e-5, 1e4])
+def test_extreme_temperatures_cost_no_other_its_answer(temperature: float, tmp_path: Path) -> None:
+    made = engine(BART, tmp_path).engine
+    greedy = run(made, [request(MADE, ask(), "greedy")])["greedy", 0]
+    extreme = replace(ask(), sampling=Sampling(temperature, 0, 1.0, 0.0, 1))
+    answers = run(made, [request(MADE, ask(), "plain"), request(MADE, extreme, "extreme")])
+    assert answers["plain", 0] == greedy
+    assert (answers["extreme", 0].tokens == greedy.tokens) == (temperature < 1)

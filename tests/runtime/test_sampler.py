@@ -229,3 +229,8 @@ def test_samples_of_one_read_are_those_of_reads_apart() -> None:
     apart = [choose(logits, [Read(7, sampling=WHOLE, samples=(each,))], (), leave)[0] for each in (0, 3, 5)]
     assert together.candidates == tuple(choice.candidates[0] for choice in apart)
     assert len({candidate.token for candidate in together.candidates}) > 1
+
+
+def test_a_point_rounded_up_to_the_sum_draws_the_last_likely_token() -> None:
+    logprobs = torch.tensor([0.5, 0.5, 0.0]).log()
+    assert draw(logprobs, [1.0]) == [1]

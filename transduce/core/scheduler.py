@@ -241,7 +241,7 @@ class Scheduler:
             self.counters.generated_tokens += 1
         for parent in list(group.live):
             if not rows[parent.seq_id].candidates:
-                output.error = "every token is forbidden by the request's rules"
+                output.error = "no token can follow: the request's rules forbid every one, or the model computed NaN"
                 output.deltas += [Delta(index, finish_reason="error") for index in rows[parent.seq_id].indices]
             self._continue(group, parent, by_parent[parent.seq_id])
         if not group.live:

@@ -34,6 +34,12 @@ class RuleStates:
         self._uses: dict[RuleSpec, int] = {}
         self._progress: dict[int, _Progress] = {}
 
+    def check(self, specs: Sequence[RuleSpec]) -> None:
+        """Raise RequestError for a rule that cannot be built, while it still concerns its own request alone."""
+        for spec in specs:
+            if spec not in self._rules:
+                self._build(spec)
+
     def update(self, plan: StepPlan) -> None:
         """Take in the plan's new, forked and dropped sequences."""
         for seq_id, specs in plan.started:

@@ -23,7 +23,7 @@ LOGITS_BYTES = 64 << 20
 
 
 class Runner:
-    """Plan in, StepResult out. `graphs` counts captures and replays of the decoder forward."""
+    """Plan in, StepResult out. `rules`: those in use. `graphs` counts captures and replays of the decoder forward."""
 
     def __init__(
         self, model: Model, layout: KVLayout, graphs: Graphs, rules: RuleStates, device: Device, dtype: torch.dtype
@@ -31,7 +31,7 @@ class Runner:
         self._model = model
         self._layout = layout
         self.graphs = graphs
-        self._rules = rules
+        self.rules = rules
         self._device = device
         self._dtype = dtype
         self._slabs = {group.name: layout.slabs(group.name) for group in model.spec.groups}
@@ -40,7 +40,7 @@ class Runner:
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepResult:
         """Execute the plan, in the order its docstring gives."""
-        self._rules.update(plan)
+        self.rules.update(plan)
         if plan.copies:
             self._layout.copy(plan.copies)
         if plan.encode:
@@ -50,7 +50,7 @@ class Runner:
             step = host_step(plan.chunks, self._layout.block_size, self._slabs)
             hidden = self.graphs.run(step)
             for chunk in plan.chunks:
-                self._rules.advance(chunk)
+                self.rules.advance(chunk)
             self._read(hidden, step.wanted, result)
         return result
 
@@ -66,10 +66,10 @@ class Runner:
                 self._choose(logits, part, result)
 
     def _choose(self, logits: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
-        obeying = {row for row, each in enumerate(wanted) if self._rules.obeys(each.seq_id)}
+        obeying = {row for row, each in enumerate(wanted) if self.rules.obeys(each.seq_id)}
 
         def edit(rows: Sequence[int], scores: Tensor) -> None:
-            self._rules.edit([wanted[row].seq_id for row in rows], scores)
+            self.rules.edit([wanted[row].seq_id for row in rows], scores)
 
         choices = choose(logits, [each.read for each in wanted], obeying, edit)
         for each, choice in zip(wanted, choices, strict=True):

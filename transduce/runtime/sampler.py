@@ -69,7 +69,8 @@ def draw(logprobs: Tensor, uniforms: Sequence[float]) -> list[int]:
     # On the host, where sums run from left to right; a parallel scan need not rise monotonically.
     cumulative = logprobs.exp().cpu().cumsum(-1, dtype=torch.float64)
     points = torch.tensor(uniforms, dtype=torch.float64) * cumulative[-1]
-    return torch.searchsorted(cumulative, points, right=True).tolist()
+    last = torch.searchsorted(cumulative, cumulative[-1])  # a point may be rounded up to the sum
+    return torch.searchsorted(cumulative, points, right=True).clamp(max=last).tolist()
 
 
 def uniform(seed: int, sample: int, position: int) -> float:

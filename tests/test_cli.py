@@ -1,13 +1,15 @@
 """The command line: what is printed where, in which order, with which exit code."""
 
+import contextlib
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 
 from tests.folders import text_folder, whisper_folder
 from transduce import LLM, BeamSearchParams, SamplingParams, cli
+from transduce.errors import EngineError
 
 GENERATION = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "max_length": 16}
 FLAGS = ("--dtype", "float32", "--max-num-seqs", "4")
@@ -61,6 +64,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Ctrl-C as it was, where a command that it ended has it ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_texts_are_answered_in_order(run: Run, bart: str, answers: dict[str, str]) -> None:
     code, out, err = run("generate", bart, *answers, *FLAGS)
     assert (code, out.splitlines(), err) == (0, [*answers.values()], "")
@@ -68,7 +79,7 @@ def test_texts_are_answered_in_order(run: Run, bart: str, answers: dict[str, str
 
 def test_texts_come_from_a_file(run: Run, bart: str, answers: dict[str, str], tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
-    lines.write_bytes(b"a cab\r\nthe end\n")
+    lines.write_bytes(b"\xef\xbb\xbfa cab\r\nthe end\n")
     code, out, _ = run("generate", bart, "hello", "--file", str(lines), *FLAGS)
     assert (code, out.splitlines()) == (0, [answers["hello"], answers["a cab"], answers["the end"]])
 
@@ -77,7 +88,8 @@ def test_texts_come_from_a_file(run: Run, bart: str, answers: dict[str, str], tm
 def test_texts_come_from_stdin(
     form: tuple[str, ...], run: Run, bart: str, answers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\nthe end\n"))
+    piped = io.BytesIO(b"\xef\xbb\xbfhello\r\nthe end\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(piped, newline="\n"))  # as Python opens stdin
     code, out, _ = run("generate", bart, *form, *FLAGS)
     assert (code, out.splitlines()) == (0, [answers["hello"], answers["the end"]])
 
@@ -143,6 +155,62 @@ def test_a_single_bad_text_is_one_line(run: Run, bart: str) -> None:
     assert err.splitlines() == ["transduce: the prompt '' is empty; give at least one word or token id"]
 
 
+@pytest.mark.parametrize("sources", [("",), ("", "a" * 99)])
+def test_refused_texts_are_objects_too(run: Run, bart: str, sources: tuple[str, ...]) -> None:
+    code, out, err = run("generate", bart, *sources, "--json", *FLAGS)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert (code, [line["prompt"] for line in lines]) == (cli.FAILED, [*sources])
+    assert {frozenset(line) for line in lines} == {frozenset({"prompt", "outputs", "truncated", "error"})}
+    assert lines[0]["error"] == "the prompt '' is empty; give at least one word or token id"
+    assert [answer["finish_reason"] for line in lines for answer in line["outputs"]] == ["error"] * len(sources)
+    assert len(err.splitlines()) == len(sources)
+
+
+def test_a_single_refused_clip_is_an_object_too(run: Run, whisper: str) -> None:
+    code, out, err = run("transcribe", whisper, "none.wav", "--language", "fr", "--json", *FLAGS)
+    line = json.loads(out)
+    assert (code, line["audio"], line["text"], line["language"]) == (cli.FAILED, "none.wav", "", "fr")
+    assert err == f"transduce: {line['error']}\n"
+
+
+def test_a_failed_step_is_a_failed_input(monkeypatch: pytest.MonkeyPatch, run: Run, bart: str) -> None:
+    def failed(*arguments: object, **options: object) -> None:
+        raise EngineError("a step failed")
+
+    monkeypatch.setattr(LLM, "generate", failed)
+    code, out, err = run("generate", bart, "hello", "--json", *FLAGS)
+    assert (code, json.loads(out)["error"], err) == (cli.FAILED, "a step failed", "transduce: a step failed\n")
+
+
+@pytest.mark.parametrize("form", [("-",), ("--file", "-")])
+def test_stdin_that_is_no_text(form: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n")))
+    code, out, err = run("generate", "./nowhere", *form)
+    assert (code, out) == (cli.WRONG, "")
+    assert err.startswith("transduce: Invalid value: cannot read '-': 'utf-8' codec can't decode byte 0xff")
+
+
+def test_stdin_that_is_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    code, _, err = run("generate", "./nowhere", "-")
+    assert (code, "no texts" in err) == (cli.WRONG, True)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_names_that_are_no_unicode_are_escaped(
+    form: tuple[str, ...], run: Run, whisper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdout = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    path = clip(tmp_path / "\udcff.wav", 200)
+    code, _, err = run("transcribe", whisper, path, path, "--language", "fr", "--max-tokens", "2", *form, *FLAGS)
+    stdout.seek(0)
+    said = stdout.read().splitlines()
+    assert (code, err, len(said)) == (0, "", 2)
+    assert all(r"\udcff.wav" in line for line in said)
+    assert not form or json.loads(said[0])["audio"] == path
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
@@ -160,6 +228,7 @@ def test_a_single_bad_text_is_one_line(run: Run, bart: str) -> None:
         (("generate", "MODEL", "x", "--dtype", "int3"), "dtype='int3'"),
         (("generate", "MODEL", "x", "--attention-backend", "none"), "none"),
         (("generate", "./nowhere", "x"), "there is no folder './nowhere'"),
+        (("generate", "x" * 5000, "x"), "xxx': File name too long; give a folder"),
         (("generate", "MODEL", "--file", "/nowhere/lines.txt"), "cannot read '/nowhere/lines.txt'"),
         (("transcribe", "MODEL", "clip.wav"), "takes text; use transduce generate"),
         (("transcribe", "SPEECH", "clip.wav", "--top-p", "3"), "top_p=3.0: give a number in (0, 1]"),
@@ -261,6 +330,52 @@ def test_ctrl_c_stops_at_once_without_a_traceback(bart: str, tmp_path: Path) -> 
     assert "Traceback" not in first + err
 
 
+@pytest.mark.parametrize("moment", [0.0, 0.3, 0.8, 1.3])
+def test_ctrl_c_at_any_time_and_again(bart: str, tmp_path: Path, moment: float) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("hello\n" * 50_000)
+    started = f"from transduce.cli import main; print('started', flush=True); {ENTRY}"
+    command = [sys.executable, "-c", started, "generate", bart, "--file", str(lines), *FLAGS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(0.05 + moment)  # Python code is running, wherever it is
+        process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, first, out, err.strip()) == (cli.INTERRUPTED, "started\n", "", "")
+
+
+@pytest.mark.parametrize("swallowed", [True, False])
+def test_an_interruption_that_a_library_turns_into_something_else(
+    swallowed: bool, monkeypatch: pytest.MonkeyPatch, run: Run, bart: str, interrupts: None
+) -> None:
+    def load(*arguments: object, **options: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        if not swallowed:
+            raise ValueError("could not determine the shape")
+
+    monkeypatch.setattr(LLM, "__init__", load)
+    assert run("generate", bart, "hello", *FLAGS)[:2] == (cli.INTERRUPTED, "")
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "said"),
+    [
+        (">/dev/full", cli.FAILED, "transduce: cannot write the answers: No space left on device\n"),
+        (">&-", 0, ""),
+        ("<&-", 0, ""),
+    ],
+)
+def test_streams_that_are_full_or_closed(redirected: str, code: int, said: str) -> None:
+    command = ["sh", "-c", f'exec "$0" -c "$1" --version {redirected}', sys.executable, ENTRY]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_a_reader_that_leaves_is_no_error(bart: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -276,7 +391,9 @@ def test_a_reader_that_leaves_is_no_error(bart: str) -> None:
     assert done.returncode != 0
 
 
-def test_an_interruption_anywhere_is_130(monkeypatch: pytest.MonkeyPatch, run: Run, bart: str) -> None:
+def test_an_interruption_anywhere_is_130(
+    monkeypatch: pytest.MonkeyPatch, run: Run, bart: str, interrupts: None
+) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 

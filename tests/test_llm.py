@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from transformers import BartForConditionalGeneration
 import transduce
 from tests.folders import text_folder
 from tests.offline import load, tokens
-from transduce import LLM, BeamSearchParams, CapacityError, ConfigError, RequestError, SamplingParams
+from transduce import LLM, BeamSearchParams, CapacityError, ConfigError, EngineError, RequestError, SamplingParams
+from transduce.core.request import Output
 
 SOURCES = ("a cab", "hello", "transducers transduce", "x", "the end")
 GENERATION: dict[str, Any] = {
@@ -131,6 +133,30 @@ def test_a_bad_prompt_among_several_has_its_own_error(llm: LLM) -> None:
     outputs = llm.generate(prompts)
     assert [output.error is None for output in outputs] == [True, False, False, False, False, False, True]
     assert tokens([outputs[0], outputs[-1]]) == tokens(llm.generate(["hello", "x"]))
+
+
+def test_a_thread_that_calls_while_another_does_is_refused(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals: list[Exception] = []
+    step = llm.engine.step
+
+    def call() -> None:
+        try:
+            llm.generate("x")
+        except EngineError as error:
+            refusals.append(error)
+
+    def meanwhile() -> list[Output]:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        return step()
+
+    monkeypatch.setattr(llm.engine, "step", meanwhile)
+    assert llm.generate("hello", SamplingParams(max_tokens=1))[0].error is None
+    assert refusals
+    assert all("one thread at a time" in str(error) for error in refusals)
+    monkeypatch.undo()
+    assert llm.generate("x", SamplingParams(max_tokens=1))[0].error is None
 
 
 def test_a_single_bad_prompt_raises(llm: LLM) -> None:

@@ -63,9 +63,10 @@ def test_transcriptions_are_those_of_transformers(task: str, speech: Path) -> No
 def test_a_given_language_is_used(speech: Path) -> None:
     llm = load(speech)
     params = SamplingParams(max_tokens=4)
-    for language in ("de", "german", "<|de|>"):
+    for language in ("de", "German", "DE", "<|de|>"):
         said = llm.transcribe(CLIPS[0], language, sampling_params=params)
         assert isinstance(said, Transcription)
+        assert said.language == "de"
         assert llm.get_tokenizer().convert_ids_to_tokens(said.output.prompt_token_ids)[1] == "<|de|>"
     with pytest.raises(RequestError, match="language 'xx' is unknown"):
         llm.transcribe(CLIPS[0], "xx")
@@ -75,6 +76,7 @@ def test_an_english_only_model_says_so(tmp_path: Path) -> None:
     llm = load(with_generation(whisper_folder(tmp_path, seed=0), is_multilingual=False, lang_to_id=None))
     said = llm.transcribe(CLIPS[0], sampling_params=SamplingParams(max_tokens=4))
     assert (said.error, said.language) == (None, "en")
+    assert llm.transcribe(CLIPS[0], "English", sampling_params=SamplingParams(max_tokens=4)).language == "en"
     names = llm.get_tokenizer().convert_ids_to_tokens(said.output.prompt_token_ids)
     assert names == ["<|startoftranscript|>", "<|notimestamps|>"]
 

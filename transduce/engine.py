@@ -127,10 +127,10 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
 
 
 def _check_architecture(checkpoint: Checkpoint, family: Family) -> None:
-    named = checkpoint.config.get("architectures") or []
+    named = checkpoint.architectures
     if named and not family.architectures.intersection(named):
         raise CheckpointError(
-            f"architectures {named} of {str(checkpoint.folder)!r} are not supported; for this model_type: "
+            f"architectures {list(named)} of {str(checkpoint.folder)!r} are not supported; for this model_type: "
             f"{', '.join(sorted(family.architectures))}"
         )
 

@@ -4,9 +4,11 @@ Owns the choice of what runs in a batch. Knows no model family: languages are wh
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from numbers import Real
+from threading import Lock
 from typing import Any, overload
 
 from transduce import engine
@@ -23,7 +25,7 @@ from transduce.runtime.tokenizer import load_tokenizer
 
 
 class LLM:
-    """A loaded model.
+    """A loaded model. It serves one thread at a time: a call while another runs raises EngineError.
 
     model: a folder, or a hub id. options: the fields of EngineConfig. Raises ConfigError or CheckpointError.
     """
@@ -45,6 +47,7 @@ class LLM:
             room=loaded.engine.room,
         )
         self._ids = map(str, count())
+        self._lock = Lock()
 
     def get_tokenizer(self) -> Any:
         """The checkpoint's transformers tokenizer; None with skip_tokenizer_init."""
@@ -106,7 +109,7 @@ class LLM:
         ]
         outputs = self._run(work, use_tqdm)
         said = [
-            Transcription(output.outputs[0].text.strip(), each, output)
+            Transcription(output.outputs[0].text.strip(), self._spoken(output, each), output)
             for output, each in zip(outputs, languages, strict=True)
         ]
         return said if isinstance(audio, list) else said[0]
@@ -126,6 +129,14 @@ class LLM:
         firsts = [output.outputs[0].token_ids for output in outputs]
         return [known[first[0]] if first else None for first in firsts]
 
+    def _spoken(self, output: RequestOutput, given: str | None) -> str | None:
+        """The language's code, as the decoder's prompt has it, or the model's only one; as given where nothing ran."""
+        if not output.prompt_token_ids:
+            return given
+        known = {token: code for code, token in self.frontend.defaults.languages.items()}
+        named = (known[token] for token in output.prompt_token_ids if token in known)
+        return next(named, self.frontend.processor.language or given)
+
     def _heard(self, clip: Audio) -> dict[str, object]:
         return {"multi_modal_data": {self.frontend.processor.media: clip}}
 
@@ -134,10 +145,22 @@ class LLM:
         if not work:
             raise RequestError("an empty list: give at least one prompt or clip")
         batch = Batch(self.engine, self.frontend, work, ahead=ahead, ids=self._ids, progress=progress)
-        outputs = batch.run()
+        with self._alone():
+            outputs = batch.run()
         if len(outputs) == 1 and outputs[0].error is not None:
             raise batch.refusals[0] if batch.refusals else EngineError(outputs[0].error)
         return outputs
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._lock.acquire(blocking=False):
+            raise EngineError(
+                "an LLM serves one thread at a time, and a call is running; give all prompts in one list, or take turns"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 def _several(prompts: Any) -> Sequence[Prompt]:

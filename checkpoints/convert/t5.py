@@ -60,7 +60,7 @@ def _graph(model: bytes) -> "GraphProto":
     try:
         import onnx
     except ModuleNotFoundError as error:
-        raise CheckpointError("converting this checkpoint needs onnx: pip install onnx") from error
+        raise CheckpointError("converting this checkpoint needs onnx: pip install '.[checkpoints]'") from error
     return onnx.load_model_from_string(model).graph
 
 

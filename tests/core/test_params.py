@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from transduce.core.params import BeamSearchParams, SamplingParams
@@ -15,15 +16,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"top_k": -2}, "top_k=-2: give a whole number >= -1"),
     ({"top_k": 0.5}, "top_k=0.5: give a whole number >= -1"),
     ({"seed": -1}, "seed=-1: give a whole number >= 0"),
+    ({"seed": 2**64}, "seed=18446744073709551616: give a whole number below 2**64"),
     ({"max_tokens": 0}, "max_tokens=0: give a whole number >= 1"),
+    ({"max_tokens": np.True_}, "max_tokens=np.True_: give a whole number >= 1"),
     ({"min_tokens": -1}, "min_tokens=-1: give a whole number >= 0"),
     ({"logprobs": "5"}, "logprobs='5': give a whole number >= 0"),
     ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens=0: give a whole number >= 1"),
-    ({"temperature": -0.1}, "temperature=-0.1: give a number in [0, 10000]"),
-    ({"temperature": float("nan")}, "temperature=nan: give a number in [0, 10000]"),
-    ({"temperature": float("inf")}, "temperature=inf: give a number in [0, 10000]"),
-    ({"temperature": "1"}, "temperature='1': give a number in [0, 10000]"),
-    ({"temperature": True}, "temperature=True: give a number in [0, 10000]"),
+    ({"temperature": -0.1}, "temperature=-0.1: give 0 (greedy) or a number in [1e-05, 10000]"),
+    ({"temperature": 1e-40}, "temperature=1e-40: give 0 (greedy) or a number in [1e-05, 10000]"),
+    ({"temperature": float("nan")}, "temperature=nan: give 0 (greedy) or a number in [1e-05, 10000]"),
+    ({"temperature": float("inf")}, "temperature=inf: give 0 (greedy) or a number in [1e-05, 10000]"),
+    ({"temperature": "1"}, "temperature='1': give 0 (greedy) or a number in [1e-05, 10000]"),
+    ({"temperature": True}, "temperature=True: give 0 (greedy) or a number in [1e-05, 10000]"),
+    ({"temperature": np.True_}, "temperature=np.True_: give 0 (greedy) or a number in [1e-05, 10000]"),
     ({"top_p": 0}, "top_p=0: give a number in (0, 1]"),
     ({"top_p": 1.1}, "top_p=1.1: give a number in (0, 1]"),
     ({"min_p": -1}, "min_p=-1: give a number in [0, 1]"),
@@ -31,7 +36,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"presence_penalty": None}, "presence_penalty=None: give a number in [-2, 2]"),
     ({"frequency_penalty": None}, "frequency_penalty=None: give a number in [-2, 2]"),
     ({"frequency_penalty": -2.1}, "frequency_penalty=-2.1: give a number in [-2, 2]"),
-    ({"repetition_penalty": 0.0}, "repetition_penalty=0.0: give a number in (0, 10000]"),
+    ({"repetition_penalty": 0.0}, "repetition_penalty=0.0: give a number in [0.01, 10000]"),
+    ({"repetition_penalty": 1e-40}, "repetition_penalty=1e-40: give a number in [0.01, 10000]"),
     ({"ignore_eos": "no"}, "ignore_eos='no': give True or False"),
     ({"skip_special_tokens": None}, "skip_special_tokens=None: give True or False"),
     ({"include_stop_str_in_output": 1}, "include_stop_str_in_output=1: give True or False"),
@@ -85,14 +91,38 @@ def test_beams_that_cannot_work_are_refused(fields: dict[str, Any], message: str
 def test_the_ends_of_every_range_are_inside() -> None:
     low = SamplingParams(
         n=1, temperature=0, top_p=1e-9, top_k=-1, min_p=0, seed=0, max_tokens=1, min_tokens=0, logprobs=0,
-        presence_penalty=-2, frequency_penalty=-2, repetition_penalty=1e-9, truncate_prompt_tokens=1,
+        presence_penalty=-2, frequency_penalty=-2, repetition_penalty=0.01, truncate_prompt_tokens=1,
         logit_bias={0: -100}, allowed_token_ids=(0,), stop_token_ids=[], stop=[], bad_words=[],
     )  # fmt: skip
     high = SamplingParams(
-        temperature=1e4, top_p=1, min_p=1.0, min_tokens=7, max_tokens=7, presence_penalty=2.0, frequency_penalty=2,
-        repetition_penalty=10000, logit_bias={0: 100.0}, bad_words=["a", [1, 2]], allowed_token_ids=range(3),
+        temperature=1e4, top_p=1, seed=2**64 - 1, min_p=1.0, min_tokens=7, max_tokens=7, presence_penalty=2.0,
+        frequency_penalty=2, repetition_penalty=10000, logit_bias={0: 100.0}, bad_words=["a", [1, 2]],
+        allowed_token_ids=range(3),
     )  # fmt: skip
     assert (low.top_k, high.min_tokens) == (-1, 7)
+    assert SamplingParams(temperature=1e-5).temperature == 1e-5
+
+
+def test_numpys_numbers_are_kept_as_pythons() -> None:
+    numpys: dict[str, Any] = {
+        "n": np.int8(2),
+        "temperature": np.float32(0.5),
+        "max_tokens": np.int64(3),
+        "presence_penalty": np.float16(1),
+        "stop_token_ids": np.array([5, 6]),
+        "bad_words": [np.array([7, 8])],
+        "logit_bias": {np.int64(9): np.float32(2)},
+    }
+    plain = SamplingParams(
+        n=2,
+        temperature=0.5,
+        max_tokens=3,
+        presence_penalty=1.0,
+        stop_token_ids=[5, 6],
+        bad_words=[[7, 8]],
+        logit_bias={9: 2.0},
+    )
+    assert repr(SamplingParams(**numpys)) == repr(plain)
 
 
 @pytest.mark.parametrize(("stop", "strings"), [(None, ()), ("ab", ("ab",)), (["a", "b"], ("a", "b"))])

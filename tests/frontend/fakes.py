@@ -139,8 +139,6 @@ def spec(media: str | None = None, max_target: int | None = 64) -> Spec:
         max_source=max_target,
         max_target=max_target,
         fixed_rows=None if media is None else ROWS,
-        decoder_start_token_id=BOS,
-        eos_token_ids=(EOS,),
         tasks=frozenset({"generate"} if media is None else {"generate", "transcribe"}),
     )
 

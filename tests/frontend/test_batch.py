@@ -4,7 +4,7 @@ import io
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -71,6 +71,24 @@ def test_a_bad_prompt_costs_no_other_its_answer() -> None:
         "error",
         "stop",
     ]
+
+
+class Unreadable:
+    """A prompt whose every method raises."""
+
+    def __repr__(self) -> str:
+        raise OverflowError("no text")
+
+    def __iter__(self) -> Iterator[int]:
+        raise OverflowError("no items")
+
+
+def test_what_a_prompts_own_code_raises_is_its_own_error(caplog: pytest.LogCaptureFixture) -> None:
+    bad, good = run([Unreadable(), "one"])
+    assert bad.error == "the prompt could not be read (OverflowError: no items); the log has the traceback"
+    assert good.outputs[0].text == "one"
+    (record,) = caplog.records
+    assert record.exc_info is not None
 
 
 def test_a_step_that_fails_ends_its_requests_only() -> None:

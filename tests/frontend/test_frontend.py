@@ -124,6 +124,21 @@ def test_bad_words_are_banned_at_the_start_and_within() -> None:
     assert made.request.rules == (RuleSpec("bad_words", ((ids("no"), ids(" no"), (9,)), (EOS,))),)
 
 
+@pytest.mark.parametrize(
+    "prompt", ["\ud800abc", {"encoder_prompt": "hi", "decoder_prompt": "\udfff"}, {"prompt": "hi \udc80"}]
+)
+def test_half_a_surrogate_pair_is_no_text(prompt: object) -> None:
+    with pytest.raises(RequestError, match=r"\\ud.* holds a lone surrogate"):
+        job(prompt)
+
+
+def test_half_a_surrogate_pair_is_no_word_and_no_option() -> None:
+    with pytest.raises(RequestError, match=r"'\\ud800' holds a lone surrogate"):
+        job("hi", bad_words=["no", "\ud800"])
+    with pytest.raises(RequestError, match=r"'\\ud800' holds a lone surrogate"):
+        frontend("audio").job("r", b"x", SamplingParams(), {"prompt": "\ud800"})
+
+
 def test_options_decide_on_rules_and_on_how_tokens_become_text() -> None:
     front = frontend("audio", Defaults(suppress_tokens=(9,)))
     prompt = {"prompt": "so", "multi_modal_data": {"audio": b"x"}}

@@ -2,12 +2,14 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import GenerationConfig
 
+from transduce.core.params import NUMBERS
 from transduce.errors import ConfigError
 from transduce.frontend.generation_config import HARMLESS, MISSING, MISSING_WHEN_SAMPLING, Defaults, load
 
@@ -123,10 +125,62 @@ def test_a_field_that_asks_for_nothing_is_accepted(values: dict[str, Any]) -> No
         ("top_p", "0.5", "a number"),
         ("top_k", True, "a whole number"),
         ("eos_token_id", "</s>", "a whole number or a list"),
-        ("stop_strings", [1], "a string or a list"),
-        ("lang_to_id", [], "a dict"),
+        ("stop_strings", [1], "a non-empty string or a list"),
+        ("lang_to_id", [], "a map of token ids"),
     ],
 )
 def test_a_field_of_the_wrong_type_is_an_error_that_names_it(name: str, value: object, wanted: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}=.*{wanted}"):
         load({name: value}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("temperature", -1.0, str(NUMBERS["temperature"])),
+        ("temperature", float("nan"), str(NUMBERS["temperature"])),
+        ("temperature", float("inf"), str(NUMBERS["temperature"])),
+        ("min_p", 2, "a number in [0, 1]"),
+        ("top_p", 0, "a number in (0, 1]"),
+        ("top_p", -1.0, "a number in (0, 1]"),
+        ("top_p", 5.0, "a number in (0, 1]"),
+        ("top_k", -2, "a whole number >= -1"),
+        ("repetition_penalty", float("nan"), str(NUMBERS["repetition_penalty"])),
+        ("repetition_penalty", float("inf"), str(NUMBERS["repetition_penalty"])),
+        ("repetition_penalty", 0, str(NUMBERS["repetition_penalty"])),
+        ("no_repeat_ngram_size", -1, "a whole number >= 0"),
+        ("bad_words_ids", [[]], "a non-empty list of token ids or a list of such"),
+        ("bad_words_ids", [["a"]], "a non-empty list of token ids or a list of such"),
+        ("bad_words_ids", [[None]], "a non-empty list of token ids or a list of such"),
+        ("bad_words_ids", [[[5]]], "a non-empty list of token ids or a list of such"),
+        ("bad_words_ids", [[5.0]], "a non-empty list of token ids or a list of such"),
+        ("bad_words_ids", [[True]], "a non-empty list of token ids or a list of such"),
+        ("forced_eos_token_id", True, "a whole number or a list of such"),
+        ("decoder_start_token_id", True, "a whole number >= 0"),
+        ("max_new_tokens", 0, "a whole number >= 1"),
+        ("max_length", -5, "a whole number >= 1"),
+        ("min_length", -1, "a whole number >= 0"),
+        ("num_beams", 0, "a whole number >= 1"),
+        ("stop_strings", [""], "a non-empty string or a list of such"),
+        ("lang_to_id", {"<|en|>": "x"}, "a map of token ids"),
+        ("num_return_sequences", 0, "a whole number >= 1"),
+    ],
+)
+def test_a_value_out_of_range_is_an_error_that_names_it(name: str, value: object, wanted: str) -> None:
+    refusal = f" has {name}={value!r}; it should be {wanted}"
+    with pytest.raises(ConfigError, match=re.escape("generation_config.json" + refusal)):
+        load({name: value}, {})
+    with pytest.raises(ConfigError, match="^" + re.escape("config.json" + refusal)):
+        load(None, {name: value})
+
+
+def test_sampling_needs_a_temperature_above_0() -> None:
+    assert load({"temperature": 0.0}, {}).temperature == 0
+    with pytest.raises(ConfigError, match=r"temperature=0\.0; it should be above 0 with do_sample=true"):
+        load({"temperature": 0.0, "do_sample": True}, {})
+
+
+def test_several_answers_are_the_requests_to_ask_for() -> None:
+    assert load({"num_return_sequences": 1}, {}) == Defaults()
+    with pytest.raises(ConfigError, match=r"num_return_sequences=3, which is not followed; remove .* pass n=3"):
+        load({"num_return_sequences": 3}, {})

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from transduce.errors import RequestError
 from transduce.frontend.prompts import Media, parse, shown
@@ -19,6 +20,8 @@ CLIP = (np.zeros(16), 16000)
         ([1, 2], (1, 2), None),
         ((1, 2), (1, 2), None),
         (np.array([1, 2]), (1, 2), None),
+        (torch.tensor([1, 2]), (1, 2), None),
+        ([np.int64(1), torch.tensor(2)], (1, 2), None),
         ({"prompt": "text"}, "text", None),
         ({"prompt_token_ids": [1, 2]}, (1, 2), None),
         ({"encoder_prompt": "text", "decoder_prompt": "more"}, "text", "more"),
@@ -26,6 +29,11 @@ CLIP = (np.zeros(16), 16000)
         ({"encoder_prompt": "text", "decoder_prompt": ""}, "text", None),
         ({"encoder_prompt": [1], "decoder_prompt": [2, 3]}, (1,), (2, 3)),
         ({"encoder_prompt": {"prompt": "text"}, "decoder_prompt": {"prompt_token_ids": [2]}}, "text", (2,)),
+        (
+            {"encoder_prompt": "text", "decoder_prompt": {"prompt": None, "prompt_token_ids": [2, 3]}},
+            "text",
+            (2, 3),
+        ),
         ({"encoder_prompt": {"prompt_token_ids": [1]}, "decoder_prompt": {"prompt": "more"}}, (1,), "more"),
         ({"encoder_prompt": "text"}, "text", None),
     ],
@@ -83,6 +91,23 @@ def test_a_salt_is_kept() -> None:
         (3.5, None, "3.5 of type float"),
         ([1, "a"], None, "of type list"),
         ([True], None, "of type list"),
+        (torch.tensor([True, False]), None, "of type Tensor"),
+        ([torch.tensor(True)], None, "of type list"),
+        (np.array([True]), None, "of type ndarray"),
+        (torch.tensor([[5], [6]]), None, "of type Tensor"),
+        (torch.tensor(5), None, "of type Tensor"),
+        ({5, 6}, None, "of type set"),
+        ({"prompt": "hi", "multi_modal_data": 5}, None, "multi_modal_data=5: .*encoder takes text"),
+        ({"prompt": "hi", "multi_modal_data": True}, None, "multi_modal_data=True: .*encoder takes text"),
+        ({"prompt": "hi", "multi_modal_data": np.zeros(5)}, None, "encoder takes text"),
+        ({"multi_modal_data": 5}, "audio", "multi_modal_data=5: .*encoder takes audio"),
+        ({"multi_modal_data": np.zeros(5)}, "audio", "encoder takes audio"),
+        ({"prompt": "hi", "cache_salt": np.zeros(3)}, None, r"cache_salt=array\("),
+        (
+            {"encoder_prompt": "hi", "decoder_prompt": {"prompt": "a", "prompt_token_ids": [7]}},
+            None,
+            "give one of them",
+        ),
         ({}, None, '{} has no text: .* give {"prompt": text}'),
         ({"encoder_prompt": {}}, None, "{} has no text"),
         ({"text": "hi"}, None, 'no key "text"; it may have "prompt"'),

@@ -237,14 +237,29 @@ def test_ids_outside_the_vocabulary_are_refused(params: dict[str, Any]) -> None:
         resolve(SamplingParams(**params))
 
 
+def test_spellings_that_cannot_be_generated_are_dropped() -> None:
+    spellings: dict[str, list[tuple[int, ...]]] = {"both": [(4, VOCABULARY), (5,)], "neither": [(VOCABULARY,)]}
+    same = Resolver(Defaults(), VOCABULARY, 0, lambda word: spellings[word])
+    found = [same.resolve(SamplingParams(bad_words=[word]), PROMPT, ROOM, ROOM).rules for word in ("both", "neither")]
+    assert found == [(RuleSpec("bad_words", (((5,),), ())),), ()]
+
+
+def test_a_word_without_a_spelling_is_refused() -> None:
+    with pytest.raises(RequestError, match="bad_words has ' ', which the tokenizer drops"):
+        Resolver(Defaults(), VOCABULARY, 0, lambda word: []).resolve(SamplingParams(bad_words=[" "]), PROMPT, 9, 9)
+
+
 @pytest.mark.parametrize(
-    "defaults", [{"eos": (999,)}, {"forced_bos": 999}, {"forced_eos": (999,)}, {"bad_words": ((999,),)}]
+    "defaults",
+    [
+        {"decoder_start_token_id": 999},
+        {"eos": (999,)},
+        {"forced_bos": 999},
+        {"forced_eos": (999,)},
+        {"bad_words": ((999,),)},
+        {"languages": {"en": 999}},
+    ],
 )
 def test_a_checkpoint_that_names_tokens_it_lacks_is_refused(defaults: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="999"):
         resolver(**defaults)
-
-
-def test_a_checkpoint_with_an_impossible_penalty_is_refused() -> None:
-    with pytest.raises(ConfigError, match="repetition_penalty=0"):
-        resolver(repetition_penalty=0)

@@ -7,6 +7,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 
@@ -70,6 +71,15 @@ def test_the_end_of_the_audio_is_there() -> None:
     source = np.zeros(44_100, np.float32)
     source[-400:] = sine(44_100)[:400]
     assert np.abs(decode((source, 44_100), RATE)[-145:]).max() > 0.4
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"),
+    [(torch.zeros(800, requires_grad=True), "requires grad"), (torch.zeros(800, dtype=torch.bfloat16), "BFloat16")],
+)
+def test_tensors_that_numpy_cannot_hold_are_refused(samples: torch.Tensor, reason: str) -> None:
+    with pytest.raises(MediaError, match=f"samples of type Tensor: .*{reason}.*; give a numpy array"):
+        decode((samples, RATE), RATE)
 
 
 def test_samples_at_the_wanted_rate_are_untouched() -> None:

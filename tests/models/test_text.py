@@ -6,7 +6,7 @@ import pytest
 
 from tests.models.tokenizers import text_tokenizer
 from transduce.errors import RequestError
-from transduce.models.base import Processor, find
+from transduce.models.base import find
 from transduce.models.text import TextProcessor
 
 START = 0
@@ -73,14 +73,10 @@ def test_without_a_tokenizer_ids_still_work() -> None:
         processor.decoder_ids("the cat", {})
 
 
-def _processor(model_type: str, folder: Path, **config: object) -> Processor:
+@pytest.mark.parametrize("model_type", ["bart", "marian", "t5"])
+def test_each_family_starts_as_the_checkpoint_says(model_type: str, tmp_path: Path) -> None:
     family = find(model_type)
-    return family.processor(folder, family.config(config), None)
-
-
-@pytest.mark.parametrize(("model_type", "start"), [("bart", 2), ("marian", 58100), ("t5", 0)])
-def test_each_family_knows_its_start_token(model_type: str, start: int, tmp_path: Path) -> None:
-    assert _processor(model_type, tmp_path).decoder_ids(None, {}) == (start,)
-    assert _processor(model_type, tmp_path, decoder_start_token_id=9).decoder_ids(None, {}) == (9,)
-    (tmp_path / "generation_config.json").write_text('{"decoder_start_token_id": 7}', encoding="utf-8")
-    assert _processor(model_type, tmp_path, decoder_start_token_id=9).decoder_ids(None, {}) == (7,)
+    (tmp_path / "config.json").write_text('{"decoder_start_token_id": 9}', encoding="utf-8")
+    assert family.processor(tmp_path, family.config({}), None).decoder_ids(None, {}) == (9,)
+    (tmp_path / "generation_config.json").write_text('{"bos_token_id": 7}', encoding="utf-8")
+    assert family.processor(tmp_path, family.config({}), None).decoder_ids(None, {}) == (7,)

@@ -162,3 +162,26 @@ def test_revision_of_a_snapshot_is_its_commit(tmp_path: Path) -> None:
     assert opened(snapshot).revision == COMMIT
     named = fill(tmp_path / "snapshots" / "mine", config__json={}, model__safetensors="a")
     assert opened(named).revision != "mine"
+
+
+@pytest.mark.parametrize("shard", [None, ["model-1.safetensors"], 1])
+def test_an_index_that_names_no_file_is_refused(shard: object, tmp_path: Path) -> None:
+    fill(tmp_path, config__json={}, model__safetensors__index__json={"weight_map": {"a": "model-1", "b": shard}})
+    assert f"has {shard!r} as the file of b" in refused(tmp_path)
+
+
+def test_a_bottomless_config_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, config__json="[" * 100_000, model__safetensors="")
+    assert "nested too deep" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("named", [5, [["x"]], "BartModel", {"a": 1}])
+def test_architectures_are_a_list_of_names(named: object, tmp_path: Path) -> None:
+    fill(tmp_path, config__json={"architectures": named}, model__safetensors="")
+    with pytest.raises(CheckpointError, match=r"architectures .*: give a list of names"):
+        _ = opened(tmp_path).architectures
+
+
+def test_architectures_may_be_left_out(tmp_path: Path) -> None:
+    fill(tmp_path, config__json={"architectures": None}, model__safetensors="")
+    assert opened(tmp_path).architectures == ()

@@ -43,6 +43,13 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     assert refused(file) == f"{file!r} is a file: give the folder that holds it, {str(tmp_path)!r}"
 
 
+def test_a_name_too_long_for_the_file_system() -> None:
+    message = refused("x" * 5000)
+    assert message.startswith("'xxx")
+    assert message.endswith("xxx': File name too long; give a folder that can be read, or a hub id")
+    assert len(message) < 400
+
+
 def test_a_local_folder_has_no_revision(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"revision='v2': .* is a local folder, .* leave revision unset"):
         locate(str(tmp_path), "v2")

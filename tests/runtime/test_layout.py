@@ -20,8 +20,6 @@ SPEC = Spec(
     max_source=None,
     max_target=None,
     fixed_rows=None,
-    decoder_start_token_id=0,
-    eos_token_ids=(1,),
     tasks=frozenset({"generate"}),
 )
 

@@ -128,9 +128,18 @@ def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("state", [[TABLE], {"model": {"a": TABLE}}, TABLE])
+@pytest.mark.parametrize("state", [[TABLE], {"model": {"a": TABLE}}, {"a": TABLE, 1: TABLE}, TABLE])
 def test_a_pickle_of_something_else(tmp_path: Path, state: object) -> None:
     assert "cannot be read (not a state dict: tensors by name)" in refused(weights, pickled(tmp_path, state))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "kind"),
+    [(TABLE.to_sparse(), "layout torch.sparse_coo"), (TABLE.to("meta"), "no values")],
+)
+def test_a_pickled_tensor_that_is_not_all_there(tmp_path: Path, tensor: Tensor, kind: str) -> None:
+    message = refused(weights, pickled(tmp_path, {"a": tensor}))
+    assert message.endswith(f"pytorch_model.bin has 'a' with {kind}: save a dense tensor with its values")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x02" + bytes(40), b"PK\x03\x04", b"a\nb"])

@@ -12,7 +12,7 @@ from transduce.errors import CheckpointError
 from transduce.runtime.checkpoint import open_checkpoint
 from transduce.runtime.tokenizer import load_tokenizer
 
-WAY_OUT = "give a folder with a tokenizer as tokenizer=..., or serve token ids with skip_tokenizer_init=True"
+WAY_OUT = "give a folder with one as tokenizer=... or --tokenizer, or serve token ids with skip_tokenizer_init=True"
 
 
 pytestmark = pytest.mark.usefixtures("no_network")

@@ -5,37 +5,46 @@ None means "as the checkpoint's generation_config.json has it"; frontend code re
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
 
 from transduce.errors import RequestError
 
 
-def _require(ok: bool, name: str, value: object, fix: str) -> None:
-    if not ok:
-        raise RequestError(f"{name}={value!r}: {fix}")
+def _is_a(kind: type, value: object) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _integer(name: str, value: object, low: int) -> None:
-    inside = isinstance(value, int) and not isinstance(value, bool) and value >= low
-    _require(inside, name, value, f"give a whole number >= {low}")
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from `low` (itself outside where `open_low`) to `high`, and 0 too where it has a meaning, `zero`."""
+
+    low: float
+    high: float
+    open_low: bool = False
+    zero: str = ""
+
+    def __contains__(self, value: Any) -> bool:
+        if not _is_a(Real, value):
+            return False
+        inside = self.low <= value <= self.high and not (self.open_low and value == self.low)
+        return bool(inside or (self.zero and value == 0))
+
+    def __str__(self) -> str:
+        zero = f"0 ({self.zero}) or " if self.zero else ""
+        return f"{zero}a number in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}]"
 
 
-def _number(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-    inside = number and not (open_low and value == low)
-    _require(inside, name, value, f"give a number in {'(' if open_low else '['}{low:g}, {high:g}]")
+NUMBERS = {
+    "temperature": Range(1e-5, 1e4, zero="greedy"),
+    "top_p": Range(0.0, 1.0, open_low=True),
+    "min_p": Range(0.0, 1.0),
+    "repetition_penalty": Range(1e-2, 1e4),
+}
+"""What a request, and a checkpoint, may set these to. Divided by much less, float32 logits could overflow."""
 
-
-def _list(name: str, value: object, of: str) -> None:
-    listed = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-    _require(listed, name, value, f"give a list of {of}")
-
-
-def _token_ids(name: str, ids: Collection[int]) -> None:
-    _list(name, ids, "token ids")
-    for token in ids:
-        _integer(name, token, 0)
-
-
+_PENALTY = Range(-2.0, 2.0)
+_BIAS = Range(-100.0, 100.0)
 _INTEGERS = {
     "top_k": -1,
     "seed": 0,
@@ -46,12 +55,33 @@ _INTEGERS = {
 }
 _PENALTIES = ("presence_penalty", "frequency_penalty")
 _FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output")
-_NUMBERS = {  # low, high, whether low itself is refused
-    "temperature": (0.0, 1e4, False),
-    "top_p": (0.0, 1.0, True),
-    "min_p": (0.0, 1.0, False),
-    "repetition_penalty": (0.0, 1e4, True),
-}
+_SEEDS = 2**64
+
+
+def _require(ok: bool, name: str, value: object, fix: str) -> None:
+    if not ok:
+        raise RequestError(f"{name}={value!r}: {fix}")
+
+
+def _integer(name: str, value: Any, low: int) -> int:
+    inside = _is_a(Integral, value) and value >= low
+    _require(inside, name, value, f"give a whole number >= {low}")
+    return int(value)
+
+
+def _number(name: str, value: Any, within: Range) -> float:
+    _require(value in within, name, value, f"give {within}")
+    return float(value)
+
+
+def _list(name: str, value: object, of: str) -> None:
+    listed = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+    _require(listed, name, value, f"give a list of {of}")
+
+
+def _token_ids(name: str, ids: Collection[int]) -> list[int]:
+    _list(name, ids, "token ids")
+    return [_integer(name, token, 0) for token in ids]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +89,8 @@ class SamplingParams:
     """How to generate. An unset (None) field takes the checkpoint's generation_config value, else the neutral one.
 
     n: samples per prompt. temperature: 0 is greedy. top_k: 0 or -1 is off.
-    seed: None takes the next of the engine's own sequence, which EngineConfig.seed starts, so that a run repeats.
+    seed: below 2**64; None takes the next of the engine's own sequence, which EngineConfig.seed starts, so that a run
+    repeats.
     max_tokens, min_tokens: new tokens. stop: strings that end the text; stop_token_ids: tokens that do.
     ignore_eos: run on to max_tokens. logprobs: how many of the likeliest tokens to report beside the chosen one.
     presence_penalty, frequency_penalty count output tokens; repetition_penalty counts the decoder prompt too.
@@ -67,6 +98,7 @@ class SamplingParams:
     bad_words: strings or lists of token ids that may not be generated.
     truncate_prompt_tokens: keep that many source tokens (reported in the output); without it a long prompt is refused.
 
+    Numbers and ids of numpy's are taken, and kept as Python's: they would overflow where those do not.
     Raises RequestError when a value is out of range, naming it and the range.
     """
 
@@ -93,25 +125,30 @@ class SamplingParams:
     truncate_prompt_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        _integer("n", self.n, 1)
+        self._keep("n", _integer("n", self.n, 1))
         for name, low in _INTEGERS.items():
             if (value := getattr(self, name)) is not None:
-                _integer(name, value, low)
-        for name, (least, most, open_low) in _NUMBERS.items():
+                self._keep(name, _integer(name, value, low))
+        for name, within in NUMBERS.items():
             if (value := getattr(self, name)) is not None:
-                _number(name, value, least, most, open_low=open_low)
+                self._keep(name, _number(name, value, within))
         for name in _PENALTIES:
-            _number(name, getattr(self, name), -2.0, 2.0)
+            self._keep(name, _number(name, getattr(self, name), _PENALTY))
         for name in _FLAGS:
             _require(isinstance(getattr(self, name), bool), name, getattr(self, name), "give True or False")
         for name in ("stop_token_ids", "allowed_token_ids"):
             if (value := getattr(self, name)) is not None:
-                _token_ids(name, value)
+                self._keep(name, _token_ids(name, value))
         self._check_texts()
         self._check_bias()
         self._check_together()
 
+    def _keep(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
     def _check_together(self) -> None:
+        if self.seed is not None:
+            _require(self.seed < _SEEDS, "seed", self.seed, "give a whole number below 2**64")
         if self.allowed_token_ids is not None:
             some = len(self.allowed_token_ids) > 0
             _require(some, "allowed_token_ids", self.allowed_token_ids, "name at least one")
@@ -124,21 +161,24 @@ class SamplingParams:
             _list("stop", self.stop, "strings")
         for text in self.stop_strings:
             _require(isinstance(text, str) and text != "", "stop", text, "give non-empty strings")
-        if self.bad_words is not None:
-            _list("bad_words", self.bad_words, "strings or lists of token ids")
-        for word in self.bad_words or ():
-            if not isinstance(word, str):
-                _token_ids("bad_words", word)
+        if self.bad_words is None:
+            return
+        _list("bad_words", self.bad_words, "strings or lists of token ids")
+        words = [word if isinstance(word, str) else _token_ids("bad_words", word) for word in self.bad_words]
+        for word in words:
             _require(len(word) > 0, "bad_words", word, "give non-empty strings or lists of token ids")
+        self._keep("bad_words", words)
 
     def _check_bias(self) -> None:
         if self.logit_bias is None:
             return
         fix = "give a map from token ids to numbers"
         _require(isinstance(self.logit_bias, Mapping), "logit_bias", self.logit_bias, fix)
-        for token, bias in self.logit_bias.items():
-            _integer("logit_bias", token, 0)
-            _number(f"logit_bias[{token}]", bias, -100.0, 100.0)
+        biases = {
+            _integer("logit_bias", token, 0): _number(f"logit_bias[{token}]", bias, _BIAS)
+            for token, bias in self.logit_bias.items()
+        }
+        self._keep("logit_bias", biases)
 
     @property
     def stop_strings(self) -> tuple[str, ...]:

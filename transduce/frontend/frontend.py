@@ -4,7 +4,7 @@ Owns encoding, the checks on lengths and ids, and the key under which an encoder
 and what becomes of a request: that is the collector's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -86,6 +86,7 @@ class Frontend:
         options = options or {}
         parts = parse(prompt, self.processor.media)
         asked = params.as_sampling() if isinstance(params, BeamSearchParams) else params
+        _check_texts([parts.source, parts.decoder, *(asked.bad_words or ()), *options.values()])
         source = self._source(parts.source, asked.truncate_prompt_tokens)
         start = self._start(parts.decoder, options)
         most = self._most(len(start))
@@ -173,6 +174,16 @@ class Frontend:
         kind = self.processor.media or "ids"
         about = (self.identity, kind, salt, item.data.dtype.str, item.data.shape)
         return blake2b(repr(about).encode() + item.data.tobytes(), digest_size=32).digest()
+
+
+def _check_texts(values: Iterable[object]) -> None:
+    """Raise for a string among them that is no text: half of a surrogate pair, which no tokenizer takes."""
+    for value in values:
+        try:
+            if isinstance(value, str):
+                value.encode()
+        except UnicodeEncodeError:
+            raise RequestError(f"{shown(value)} holds a lone surrogate, which is no character; remove it") from None
 
 
 def _check_vocabulary(name: str, ids: Ids, size: int) -> None:

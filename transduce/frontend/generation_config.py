@@ -5,15 +5,17 @@ which are harmless and which cannot be followed yet. Reads no file and knows no 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from transduce.core.params import NUMBERS
 from transduce.errors import ConfigError
+from transduce.models.config import CONFIG, GENERATION, START, start_token
 
 logger = logging.getLogger(__name__)
 
-FILE = "generation_config.json"
+FILE = GENERATION
 
 MISSING: Mapping[str, tuple[object, ...]] = {
     "constraints": (),
@@ -46,14 +48,27 @@ HARMLESS = """
     diversity_penalty early_stopping forced_decoder_ids is_assistant is_multilingual length_penalty
     logprob_threshold low_memory max_cache_len max_initial_timestamp_index max_matching_ngram_size
     median_filter_width no_speech_threshold no_timestamps_token_id num_assistant_tokens
-    num_assistant_tokens_schedule num_beam_groups num_return_sequences output_attentions output_hidden_states
+    num_assistant_tokens_schedule num_beam_groups output_attentions output_hidden_states
     output_logits output_scores pad_token_id prefill_chunk_size prev_sot_token_id prompt_condition_type
     prompt_lookup_num_tokens remove_invalid_values renormalize_logits return_dict_in_generate return_timestamps
     speculation_type target_lookbehind task task_to_id transformers_version use_cache use_mtp
 """
 """Fields without an effect on the answer here, or with one on beams alone, which are refused as a whole."""
 
-_KINDS: Mapping[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+LEAST: Mapping[str, int] = {
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "top_k": -1,
+    "max_new_tokens": 1,
+    "max_length": 1,
+    "min_new_tokens": 0,
+    "min_length": 0,
+    "no_repeat_ngram_size": 0,
+    **dict.fromkeys((*START, "forced_bos_token_id"), 0),
+}
+"""The smallest value of whole numbers."""
+
+_KINDS: Mapping[type, str] = {bool: "true or false", str: "a string"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +108,9 @@ class Defaults:
 def load(generation: Mapping[str, Any] | None, config: Mapping[str, Any]) -> Defaults:
     """The defaults of a checkpoint from its generation_config.json (None where absent) and its config.json.
 
-    A field that nobody knows is logged. Raises ConfigError for one that cannot be followed.
+    A field that nobody knows is logged. Raises ConfigError for one that cannot be followed or is out of range.
     """
-    fields = _Fields(_legacy(config) if generation is None else generation)
+    fields = _Fields(_legacy(config), CONFIG) if generation is None else _Fields(generation, FILE)
     defaults = _defaults(fields)
     if generation is not None:
         for name in sorted(generation.keys() - fields.asked - set(HARMLESS.split())):
@@ -106,77 +121,125 @@ def load(generation: Mapping[str, Any] | None, config: Mapping[str, Any]) -> Def
 def _defaults(fields: "_Fields") -> Defaults:
     for name, value in fields.demands(MISSING):
         raise ConfigError(
-            f"{FILE} asks for {name}={value!r}, which is not available yet; remove the field to generate without it"
+            f"{fields.file} asks for {name}={value!r}, which is not available yet; "
+            "remove the field to generate without it"
         )
-    start, bos = fields.of("decoder_start_token_id", int), fields.of("bos_token_id", int)
+    if (answers := fields.whole("num_return_sequences") or 1) > 1:
+        raise ConfigError(
+            f"{fields.file} asks for num_return_sequences={answers}, which is not followed; "
+            f"remove the field and pass n={answers}"
+        )
     return Defaults(
-        decoder_start_token_id=bos if start is None else start,
+        decoder_start_token_id=start_token({name: fields.whole(name) for name in START}),
         eos=fields.ids("eos_token_id"),
         do_sample=fields.of("do_sample", bool) or False,
-        num_beams=fields.of("num_beams", int) or 1,
-        temperature=fields.of("temperature", float),
-        top_k=fields.of("top_k", int),
-        top_p=fields.of("top_p", float),
-        min_p=fields.of("min_p", float),
-        max_new_tokens=fields.of("max_new_tokens", int),
-        max_length=fields.of("max_length", int),
-        min_new_tokens=fields.of("min_new_tokens", int),
-        min_length=fields.of("min_length", int),
-        stop_strings=fields.several("stop_strings", str),
-        repetition_penalty=fields.of("repetition_penalty", float),
-        no_repeat_ngram_size=fields.of("no_repeat_ngram_size", int),
-        bad_words=tuple(tuple(word) for word in fields.several("bad_words_ids", list)),
-        forced_bos=fields.of("forced_bos_token_id", int),
+        num_beams=fields.whole("num_beams") or 1,
+        temperature=_temperature(fields),
+        top_k=fields.whole("top_k"),
+        top_p=fields.number("top_p"),
+        min_p=fields.number("min_p"),
+        max_new_tokens=fields.whole("max_new_tokens"),
+        max_length=fields.whole("max_length"),
+        min_new_tokens=fields.whole("min_new_tokens"),
+        min_length=fields.whole("min_length"),
+        stop_strings=fields.several("stop_strings", "a non-empty string", _text),
+        repetition_penalty=fields.number("repetition_penalty"),
+        no_repeat_ngram_size=fields.whole("no_repeat_ngram_size"),
+        bad_words=tuple(map(tuple, fields.several("bad_words_ids", "a non-empty list of token ids", _word))),
+        forced_bos=fields.whole("forced_bos_token_id"),
         forced_eos=fields.ids("forced_eos_token_id"),
         suppress_tokens=fields.ids("suppress_tokens"),
         begin_suppress_tokens=fields.ids("begin_suppress_tokens"),
         language=_code(fields.of("language", str)),
-        languages={_code(name) or name: token for name, token in (fields.of("lang_to_id", dict) or {}).items()},
+        languages={_code(name) or name: token for name, token in fields.ids_by_name("lang_to_id").items()},
         missing_when_sampling=fields.demands(MISSING_WHEN_SAMPLING),
     )
 
 
-class _Fields:
-    """Typed access to a generation config's fields; ConfigError where a value has another type.
+def _temperature(fields: "_Fields") -> float | None:
+    """0 is only another way to say that nothing is sampled."""
+    temperature = fields.number("temperature")
+    if temperature == 0 and fields.of("do_sample", bool):
+        raise fields.refused("temperature", "above 0 with do_sample=true")
+    return temperature
 
-    asked: the names anybody wanted to know.
+
+class _Fields:
+    """Typed access to a generation config's fields; ConfigError where a value has another type or is out of range.
+
+    file: what the values were read from. asked: the names anybody wanted to know.
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], file: str) -> None:
         self._values = values
+        self.file = file
         self.asked: set[str] = set()
 
     def of(self, name: str, kind: type) -> Any:
         """One value of type `kind`, or None."""
         value = self._get(name)
-        accepted = (int, float) if kind is float else kind
-        if value is None or (isinstance(value, accepted) and (kind is bool or not isinstance(value, bool))):
+        if value is None or isinstance(value, kind):
             return value
-        raise self._refused(name, _KINDS.get(kind, f"a {kind.__name__}"))
+        raise self.refused(name, _KINDS[kind])
 
-    def several(self, name: str, kind: type) -> tuple[Any, ...]:
-        """Values of type `kind`, listed or alone."""
+    def whole(self, name: str) -> int | None:
+        """One whole number from LEAST up, or None."""
+        value: int | None = self._get(name)
+        if value is None or (_whole(value) and value >= LEAST[name]):
+            return value
+        raise self.refused(name, f"a whole number >= {LEAST[name]}")
+
+    def number(self, name: str) -> float | None:
+        """One number in the range that requests have too, or None."""
+        value: float | None = self._get(name)
+        if value is None or value in NUMBERS[name]:
+            return value
+        raise self.refused(name, str(NUMBERS[name]))
+
+    def several(self, name: str, kind: str, fits: Callable[[object], bool]) -> tuple[Any, ...]:
+        """Values that are each a `kind`, as `fits` tells, listed or alone."""
         value = self._get(name)
         values = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(isinstance(each, kind) for each in values):
-            raise self._refused(name, f"{_KINDS.get(kind, f'a {kind.__name__}')} or a list of such")
+        if not all(map(fits, values)):
+            raise self.refused(name, f"{kind} or a list of such")
         return tuple(values)
 
     def ids(self, name: str) -> tuple[int, ...]:
         """Token ids, listed or alone."""
-        return self.several(name, int)
+        return self.several(name, "a whole number", _whole)
+
+    def ids_by_name(self, name: str) -> Mapping[str, int]:
+        """Token ids by name."""
+        value = self._get(name)
+        if value is None:
+            return {}
+        if isinstance(value, dict) and all(map(_whole, value.values())):
+            return value
+        raise self.refused(name, "a map of token ids")
 
     def demands(self, neutral: Mapping[str, tuple[object, ...]]) -> tuple[tuple[str, object], ...]:
         """Names and values of those fields that are set to something else than neutral."""
         present = ((name, self._get(name)) for name in neutral)
         return tuple((name, value) for name, value in present if value is not None and value not in neutral[name])
 
+    def refused(self, name: str, wanted: str) -> ConfigError:
+        return ConfigError(f"{self.file} has {name}={self._values[name]!r}; it should be {wanted}")
+
     def _get(self, name: str) -> Any:
         self.asked.add(name)
         return self._values.get(name)
 
-    def _refused(self, name: str, wanted: str) -> ConfigError:
-        return ConfigError(f"{FILE} has {name}={self._values[name]!r}; it should be {wanted}")
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _word(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_whole, value))
 
 
 def _legacy(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,9 +9,12 @@ Owns the forms and what is said about malformed ones. Knows no tokenizer and no 
 
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from transduce.errors import RequestError
 
@@ -53,11 +56,11 @@ def parse(prompt: object, media: str | None) -> Parts:
     if isinstance(prompt, Mapping):
         paired = "encoder_prompt" in prompt or "decoder_prompt" in prompt
         _check_keys(prompt, PAIR if paired else SINGLE)
-        salt = prompt.get("cache_salt") or ""
-        if not isinstance(salt, str):
+        salt = prompt.get("cache_salt")
+        if salt is not None and not isinstance(salt, str):
             raise RequestError(f"cache_salt={shown(salt)}: give a string")
         source, decoder = (_pair if paired else _single)(prompt, media)
-        return Parts(source, decoder, salt)
+        return Parts(source, decoder, salt or "")
     return Parts(_source(prompt, media))
 
 
@@ -68,14 +71,20 @@ def shown(value: object) -> str:
 
 
 def token_ids(value: object) -> Ids | None:
-    """The ids in a list, tuple, array or tensor of whole numbers, else None."""
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+    """The ids in a list, tuple, array or tensor [tokens] of whole numbers, else None: a set has no order."""
+    value = _plain(value)
+    if isinstance(value, str | bytes | bytearray | Mapping | Set) or not isinstance(value, Iterable):
         return None
     try:
-        values = list(value)
+        values: list[Any] = list(map(_plain, value))
         return None if any(isinstance(each, bool) for each in values) else tuple(map(operator.index, values))
     except TypeError:
         return None
+
+
+def _plain(value: object) -> object:
+    """Arrays, tensors and their elements as Python's lists and numbers."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
 
 
 def _pair(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Media, str | Ids | None]:
@@ -96,20 +105,24 @@ def _pair(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Med
 
 
 def _single(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Media, str | Ids | None]:
+    given, data, wanted = _given(prompt), prompt.get("multi_modal_data"), media or "text"
+    known = () if media is None else (media,)
+    if data is not None and not (isinstance(data, Mapping) and all(key in known for key in data)):
+        raise RequestError(f"multi_modal_data={shown(data)}: this model's encoder takes {wanted}; {_wanted(media)}")
+    if not data if media else given is None:
+        raise RequestError(f"{shown(prompt)} has no {wanted}: this model's encoder takes {wanted}; {_wanted(media)}")
+    if media is None:
+        return _source(given, media), None
+    assert data, "checked above"
+    return Media(_one(data[media], media)), _decoder(given)
+
+
+def _given(prompt: Mapping[str, Any]) -> object:
+    """The text or the ids in a dict, None where it has neither."""
     given = [prompt[key] for key in ("prompt", "prompt_token_ids") if prompt.get(key) is not None]
     if len(given) > 1:
         raise RequestError('a prompt has both "prompt" and "prompt_token_ids"; give one of them')
-    data = prompt.get("multi_modal_data") or {}
-    if not data and (media or not given):
-        wanted = media or "text"
-        raise RequestError(f"{shown(prompt)} has no {wanted}: this model's encoder takes {wanted}; {_wanted(media)}")
-    if media is None:
-        if data:
-            raise RequestError(f"multi_modal_data with {_listed(data)}: this model's encoder takes text; give a prompt")
-        return _source(given[0], media), None
-    if not isinstance(data, Mapping) or list(data) != [media]:
-        raise RequestError(f"multi_modal_data={shown(data)}: this model's encoder takes {media}; {_wanted(media)}")
-    return Media(_one(data[media], media)), _decoder(given[0] if given else None)
+    return given[0] if given else None
 
 
 def _one(data: object, media: str) -> object:
@@ -143,7 +156,7 @@ def _source(value: object, media: str | None) -> str | Ids | Media:
 def _decoder(value: object) -> str | Ids | None:
     if isinstance(value, Mapping):
         _check_keys(value, SINGLE[:2])
-        value = value.get("prompt", value.get("prompt_token_ids"))
+        value = _given(value)
     if value is None or isinstance(value, str):
         return value or None
     ids = token_ids(value)

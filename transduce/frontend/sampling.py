@@ -81,12 +81,11 @@ class Resolver:
 
     def _check_defaults(self) -> None:
         d = self.defaults
-        forced = d.forced_eos if d.forced_bos is None else (d.forced_bos, *d.forced_eos)
-        unknown = self._unknown([*forced, *d.eos, *(token for word in d.bad_words for token in word)])
+        single = [token for token in (d.decoder_start_token_id, d.forced_bos) if token is not None]
+        words = [token for word in d.bad_words for token in word]
+        unknown = self._unknown([*single, *d.forced_eos, *d.eos, *words, *d.languages.values()])
         if unknown is not None:
             raise ConfigError(f"{FILE} names token id {unknown}; the model's go from 0 to {self._vocab_size - 1}")
-        if d.repetition_penalty is not None and d.repetition_penalty <= 0:
-            raise ConfigError(f"{FILE} has repetition_penalty={d.repetition_penalty!r}; it should be above 0")
 
     def _check_ids(self, params: SamplingParams) -> None:
         words = [word for word in params.bad_words or () if not isinstance(word, str)]
@@ -206,7 +205,14 @@ class Resolver:
 
     def _spelled(self, words: Sequence[str | Sequence[int]]) -> Iterator[tuple[int, ...]]:
         for word in words:
-            yield from self._words(word) if isinstance(word, str) else [tuple(word)]
+            yield from self._spellings(word) if isinstance(word, str) else [tuple(word)]
+
+    def _spellings(self, word: str) -> list[tuple[int, ...]]:
+        """Those that can be generated: a tokenizer may have tokens that the model's logits lack."""
+        spellings = self._words(word)
+        if not spellings:
+            raise RequestError(f"bad_words has {word!r}, which the tokenizer drops; give text, or lists of token ids")
+        return [ids for ids in spellings if self._unknown(ids) is None]
 
 
 def _given(user: T | None, checkpoint: T | None) -> T | None:

@@ -99,7 +99,7 @@ def _frames(audio: Any) -> Iterator[AudioFrame]:
         case (rate, samples) if isinstance(audio, tuple) and np.ndim(samples) and not np.ndim(rate):
             raise MediaError(f"audio is (rate, samples) with rate {rate!r}: give (samples, rate)")
         case (samples, rate) if isinstance(audio, tuple):
-            yield _framed(np.asarray(samples), _checked_rate(rate))
+            yield _framed(_array(samples), _checked_rate(rate))
         case _:
             kind = type(audio).__name__
             raise MediaError(f"audio of type {kind}: give a path, the bytes of a file, or (samples, rate)")
@@ -115,6 +115,13 @@ def _decoded(file: BinaryIO, name: str) -> Iterator[AudioFrame]:
         stream = container.streams.audio[0]
         _checked_rate(stream.rate)
         yield from container.decode(stream)
+
+
+def _array(samples: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(samples)
+    except (TypeError, RuntimeError) as error:  # a tensor of another device or dtype, or with a gradient
+        raise MediaError(f"audio samples of type {type(samples).__name__}: {error}; give a numpy array") from error
 
 
 def _framed(samples: npt.NDArray[Any], rate: int) -> AudioFrame:

@@ -7,7 +7,7 @@ from typing import Any
 from transduce.layers.build import Builder
 from transduce.layers.embedding import Embedding, TokenEmbedding
 from transduce.models.base import Family, Spec
-from transduce.models.config import TwoSided, start_token, view
+from transduce.models.config import Size, TwoSided, generation_fields, start_token, view
 from transduce.models.text import LMHead, TextModel, TextProcessor, text_spec
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
@@ -20,19 +20,16 @@ POSITION_OFFSET = 2
 class BartConfig(TwoSided):
     """config.json of a BART checkpoint."""
 
-    vocab_size: int = 50265
-    d_model: int = 1024
+    vocab_size: Size = 50265
+    d_model: Size = 1024
     activation_function: str = "gelu"
-    encoder_layers: int = 12
-    encoder_attention_heads: int = 16
-    encoder_ffn_dim: int = 4096
-    decoder_layers: int = 12
-    decoder_attention_heads: int = 16
-    decoder_ffn_dim: int = 4096
-    bos_token_id: int | None = 0
-    eos_token_id: int | list[int] | None = 2
-    decoder_start_token_id: int | None = 2
-    max_position_embeddings: int = 1024
+    encoder_layers: Size = 12
+    encoder_attention_heads: Size = 16
+    encoder_ffn_dim: Size = 4096
+    decoder_layers: Size = 12
+    decoder_attention_heads: Size = 16
+    decoder_ffn_dim: Size = 4096
+    max_position_embeddings: Size = 1024
     scale_embedding: bool = False
 
 
@@ -43,8 +40,6 @@ def spec(config: BartConfig) -> Spec:
         source_vocab=config.vocab_size,
         target_vocab=config.vocab_size,
         positions=config.max_position_embeddings,
-        start=config.start,
-        eos=config.eos_token_id,
     )
 
 
@@ -89,7 +84,7 @@ def rename(name: str) -> str | None:
 
 
 def _processor(folder: Path, config: BartConfig, tokenizer: Any) -> TextProcessor:
-    return TextProcessor(tokenizer, start_token(folder, config.start))
+    return TextProcessor(tokenizer, start_token(generation_fields(folder)))
 
 
 FAMILY = Family(

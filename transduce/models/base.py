@@ -60,8 +60,6 @@ class Spec:
     max_source: int | None
     max_target: int | None
     fixed_rows: int | None
-    decoder_start_token_id: int | None
-    eos_token_ids: tuple[int, ...]
     tasks: frozenset[str]
     bias: bool = False
     feature_shape: tuple[int, ...] = ()

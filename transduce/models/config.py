@@ -1,16 +1,34 @@
 """Reading a checkpoint's config.json and generation_config.json: what several families' config views share."""
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from transduce.errors import CheckpointError
 from transduce.quant.base import Activation
 from transduce.stacks.style import Style
 
 C = TypeVar("C")
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+
+START = ("decoder_start_token_id", "bos_token_id")
+"""Fields that name the decoder's first token, the one that counts first."""
+
+Size = Annotated[int, "above 0"]
+
+_KINDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a string",
+    list: "a list",
+    NoneType: "null",
+}
 
 ACTIVATIONS: Mapping[str, Activation] = {
     "relu": "relu",
@@ -23,10 +41,47 @@ ACTIVATIONS: Mapping[str, Activation] = {
 }
 
 
-def view(cls: type[C], raw: Mapping[str, Any]) -> C:
-    """The dataclass `cls` from the fields config.json has; a file leaves out what equals the class's default."""
-    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # always a dataclass
-    return cls(**{name: raw[name] for name in names if name in raw})
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; CheckpointError where it holds none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise CheckpointError(f"{path} is nested too deep for JSON: save or download it again") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read as JSON ({error}): save or download it again") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} holds a JSON {type(value).__name__}, not an object: save or download it again")
+    return value
+
+
+def view(cls: type[C], raw: Mapping[str, Any], file: str = CONFIG) -> C:
+    """The dataclass `cls` from the fields `file` has; a file leaves out what equals the class's default.
+
+    CheckpointError where a value is not what the field's annotation says.
+    """
+    hints = get_type_hints(cls, include_extras=True)
+    given = {name: hint for name, hint in hints.items() if name in raw}
+    for name, hint in given.items():
+        if not _fits(raw[name], hint):
+            raise CheckpointError(f"{file} has {name}={raw[name]!r}; it should be {_described(hint)}")
+    return cls(**{name: raw[name] for name in given})
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a JSON value is of the annotated type; true is no number, a whole number is a float too."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, each) for each in get_args(hint))
+    if hint == Size:
+        return _fits(value, int) and cast(int, value) > 0
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, int | float) and abs(value) < math.inf if hint is float else isinstance(value, hint)
+
+
+def _described(hint: Any) -> str:
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(_described(each) for each in get_args(hint))
+    return "a whole number above 0" if hint == Size else _KINDS[hint]
 
 
 def activation(name: str) -> Activation:
@@ -36,53 +91,31 @@ def activation(name: str) -> Activation:
     return ACTIVATIONS[name]
 
 
-def token_ids(ids: int | list[int] | None) -> tuple[int, ...]:
-    """A field that holds one id, several or none."""
-    if ids is None:
-        return ()
-    return (ids,) if isinstance(ids, int) else tuple(ids)
+def generation_fields(folder: Path) -> dict[str, Any]:
+    """What a checkpoint folder asks of generation: generation_config.json, else config.json."""
+    file = folder / GENERATION
+    return read_json(file if file.is_file() else folder / CONFIG)
 
 
-def generation_config(folder: Path) -> dict[str, Any]:
-    """generation_config.json of a checkpoint folder, empty where there is none."""
-    file = folder / "generation_config.json"
-    if not file.exists():
-        return {}
-    try:
-        loaded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{file} is not valid JSON: {error}") from error
-    return loaded
-
-
-def start_token(folder: Path, default: int | None) -> int | None:
-    """The decoder's first token: generation_config.json's, else what config.json says."""
-    start: int | None = generation_config(folder).get("decoder_start_token_id")
-    return default if start is None else start
+def start_token(fields: Mapping[str, Any]) -> int | None:
+    """The decoder's first token by these generation fields, as transformers has it; None where none is named."""
+    return next((fields[name] for name in START if fields.get(name) is not None), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoSided:
     """The fields that BART's relatives share; each family sets its own defaults."""
 
-    vocab_size: int
-    d_model: int
+    vocab_size: Size
+    d_model: Size
     activation_function: str
-    encoder_layers: int
-    encoder_attention_heads: int
-    encoder_ffn_dim: int
-    decoder_layers: int
-    decoder_attention_heads: int
-    decoder_ffn_dim: int
-    bos_token_id: int | None
-    eos_token_id: int | list[int] | None
-    decoder_start_token_id: int | None
+    encoder_layers: Size
+    encoder_attention_heads: Size
+    encoder_ffn_dim: Size
+    decoder_layers: Size
+    decoder_attention_heads: Size
+    decoder_ffn_dim: Size
     tie_word_embeddings: bool = True
-
-    @property
-    def start(self) -> int | None:
-        """The decoder's first token, as far as config.json knows."""
-        return self.bos_token_id if self.decoder_start_token_id is None else self.decoder_start_token_id
 
     def encoder_style(self, pre_norm: bool, key_bias: bool = True) -> Style:
         return self._style(self.encoder_layers, self.encoder_attention_heads, self.encoder_ffn_dim, pre_norm, key_bias)

@@ -7,7 +7,7 @@ from typing import Any
 from transduce.layers.build import Builder
 from transduce.layers.embedding import Embedding, TokenEmbedding, sinusoidal
 from transduce.models.base import Family, Spec
-from transduce.models.config import TwoSided, start_token, view
+from transduce.models.config import Size, TwoSided, generation_fields, start_token, view
 from transduce.models.text import LMHead, TextModel, TextProcessor, text_spec
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
@@ -17,20 +17,17 @@ from transduce.stacks.encoder import EncoderStack
 class MarianConfig(TwoSided):
     """config.json of a Marian checkpoint. decoder_vocab_size: None where the sides share a vocabulary."""
 
-    vocab_size: int = 58101
-    decoder_vocab_size: int | None = None
-    d_model: int = 1024
+    vocab_size: Size = 58101
+    decoder_vocab_size: Size | None = None
+    d_model: Size = 1024
     activation_function: str = "gelu"
-    encoder_layers: int = 12
-    encoder_attention_heads: int = 16
-    encoder_ffn_dim: int = 4096
-    decoder_layers: int = 12
-    decoder_attention_heads: int = 16
-    decoder_ffn_dim: int = 4096
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = 0
-    decoder_start_token_id: int | None = 58100
-    max_position_embeddings: int = 1024
+    encoder_layers: Size = 12
+    encoder_attention_heads: Size = 16
+    encoder_ffn_dim: Size = 4096
+    decoder_layers: Size = 12
+    decoder_attention_heads: Size = 16
+    decoder_ffn_dim: Size = 4096
+    max_position_embeddings: Size = 1024
     scale_embedding: bool = False
     share_encoder_decoder_embeddings: bool = True
 
@@ -49,8 +46,6 @@ def spec(config: MarianConfig) -> Spec:
         source_vocab=config.vocab_size,
         target_vocab=config.target_vocab,
         positions=config.max_position_embeddings,
-        start=config.start,
-        eos=config.eos_token_id,
     )
 
 
@@ -100,7 +95,7 @@ def rename(name: str) -> str | None:
 
 
 def _processor(folder: Path, config: MarianConfig, tokenizer: Any) -> TextProcessor:
-    return TextProcessor(tokenizer, start_token(folder, config.start))
+    return TextProcessor(tokenizer, start_token(generation_fields(folder)))
 
 
 FAMILY = Family(

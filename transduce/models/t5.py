@@ -12,7 +12,7 @@ from transduce.layers.build import Builder
 from transduce.layers.embedding import TokenEmbedding
 from transduce.layers.relative_bias import distance_table
 from transduce.models.base import Family, Spec
-from transduce.models.config import activation, start_token, view
+from transduce.models.config import Size, activation, generation_fields, start_token, view
 from transduce.models.text import LMHead, TextModel, TextProcessor, text_spec
 from transduce.quant.base import Activation
 from transduce.stacks.decoder import DecoderStack
@@ -51,21 +51,17 @@ class T5Config:
     which newer files have, says otherwise.
     """
 
-    vocab_size: int = 32128
-    d_model: int = 512
-    d_kv: int = 64
-    d_ff: int = 2048
-    num_layers: int = 6
-    num_decoder_layers: int | None = None
-    num_heads: int = 8
-    relative_attention_num_buckets: int = 32
-    relative_attention_max_distance: int = 128
+    vocab_size: Size = 32128
+    d_model: Size = 512
+    d_kv: Size = 64
+    d_ff: Size = 2048
+    num_layers: Size = 6
+    num_decoder_layers: Size | None = None
+    num_heads: Size = 8
+    relative_attention_num_buckets: Size = 32
+    relative_attention_max_distance: Size = 128
     layer_norm_epsilon: float = 1e-6
     feed_forward_proj: str = "relu"
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = 1
-    decoder_start_token_id: int | None = None
     tie_word_embeddings: bool | None = None
     scale_decoder_outputs: bool | None = None
 
@@ -118,8 +114,6 @@ def spec(config: T5Config) -> Spec:
         source_vocab=config.vocab_size,
         target_vocab=config.vocab_size,
         positions=None,
-        start=_config_start(config),
-        eos=config.eos_token_id,
         bias=True,
     )
 
@@ -174,14 +168,8 @@ def rename(name: str) -> str | None:
             return name
 
 
-def _config_start(config: T5Config) -> int | None:
-    """Decoders start from the pad token unless the checkpoint says otherwise."""
-    start = config.decoder_start_token_id
-    return config.pad_token_id if start is None else start
-
-
 def _processor(folder: Path, config: T5Config, tokenizer: Any) -> TextProcessor:
-    return TextProcessor(tokenizer, start_token(folder, _config_start(config)))
+    return TextProcessor(tokenizer, start_token(generation_fields(folder)))
 
 
 FAMILY = Family(

@@ -13,7 +13,6 @@ from transduce.layers.embedding import TokenEmbedding
 from transduce.layers.linear import Linear
 from transduce.layers.step import EncoderBatch, StepInput
 from transduce.models.base import Head, KVGroup, Model, Processor, Spec
-from transduce.models.config import token_ids
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
 from transduce.stacks.style import Style
@@ -25,8 +24,6 @@ def text_spec(
     source_vocab: int,
     target_vocab: int,
     positions: int | None,
-    start: int | None,
-    eos: int | list[int] | None,
     bias: bool = False,
 ) -> Spec:
     """The Spec of a text-to-text model whose decoder has this style; positions: of either side, None: no limit."""
@@ -41,8 +38,6 @@ def text_spec(
         max_source=positions,
         max_target=positions,
         fixed_rows=None,
-        decoder_start_token_id=start,
-        eos_token_ids=token_ids(eos),
         tasks=frozenset({"generate"}),
         bias=bias,
     )

@@ -3,7 +3,6 @@
 Knows no family and reads no tensor.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from transduce.config import EngineConfig, LoadFormat
 from transduce.errors import CheckpointError
+from transduce.models.config import CONFIG, GENERATION, read_json
 from transduce.runtime.hub import locate
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
@@ -58,38 +58,37 @@ class Checkpoint:
         model_type = self.config.get("model_type")
         if not isinstance(model_type, str) or not model_type:
             raise CheckpointError(
-                f"{self.folder / 'config.json'} has model_type {model_type!r}: add the name of the architecture, "
+                f"{self.folder / CONFIG} has model_type {model_type!r}: add the name of the architecture, "
                 'such as "model_type": "bart"'
             )
         return model_type
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """config.json's `architectures`, empty where absent; CheckpointError where they are no list of names."""
+        named = self.config.get("architectures") or []
+        if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+            raise CheckpointError(
+                f"{self.folder / CONFIG} has architectures {named!r}: give a list of names, or leave it out"
+            )
+        return tuple(named)
 
 
 def open_checkpoint(config: EngineConfig) -> Checkpoint:
     """The checkpoint that `config.model` names: a local folder or a hub id. CheckpointError says what is missing."""
     formats = FORMATS[config.load_format]
     folder = locate(config.model, config.revision, formats, code=config.trust_remote_code)
-    if not (folder / "config.json").is_file():
-        raise _refusal(folder, "config.json")
-    generation = folder / "generation_config.json"
+    if not (folder / CONFIG).is_file():
+        raise _refusal(folder, CONFIG)
+    generation = folder / GENERATION
     files = _weight_files(folder, formats) if formats else ()
     return Checkpoint(
         folder,
-        read_json(folder / "config.json"),
+        read_json(folder / CONFIG),
         read_json(generation) if generation.is_file() else None,
         files,
-        _revision(folder, [folder / "config.json", *files]),
+        _revision(folder, [folder / CONFIG, *files]),
     )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; CheckpointError where it holds none."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read as JSON ({error}): save or download it again") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path} holds a JSON {type(value).__name__}, not an object: save or download it again")
-    return value
 
 
 def _weight_files(folder: Path, formats: Sequence[str]) -> tuple[Path, ...]:
@@ -109,7 +108,10 @@ def _shards(index: Path) -> tuple[Path, ...]:
     names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise CheckpointError(f"{index} has no weight_map: save or download it again")
-    shards = tuple(index.parent / str(name) for name in sorted(set(names.values())))
+    for tensor, name in names.items():
+        if not isinstance(name, str):
+            raise CheckpointError(f"{index} has {name!r} as the file of {tensor}: save or download it again")
+    shards = tuple(index.parent / name for name in sorted(set(names.values())))
     missing = [shard.name for shard in shards if not shard.is_file()]
     if missing:
         raise CheckpointError(

@@ -12,6 +12,9 @@ from transduce.errors import CheckpointError
 TEXT = ("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken")
 """Configs and every kind of tokenizer file."""
 
+LONGEST = 255
+"""How much of a name a message shows; file systems take no more."""
+
 
 def locate(model: str, revision: str | None = None, weights: Sequence[str] = (), *, code: bool = False) -> Path:
     """The folder `model` names: a local one as it is, or a snapshot of a hub repository.
@@ -20,7 +23,7 @@ def locate(model: str, revision: str | None = None, weights: Sequence[str] = (),
     is downloaded, with its shards. code: download Python files as well. Raises CheckpointError.
     """
     folder = _expanded(model)
-    if folder.is_dir():
+    if _is_folder(folder):
         return _local(folder, revision)
     if folder.exists():
         raise CheckpointError(f"{model!r} is a file: give the folder that holds it, {str(folder.parent)!r}")
@@ -37,6 +40,14 @@ def _expanded(model: str) -> Path:
         return Path(model).expanduser()
     except RuntimeError:  # a home of a user that does not exist
         return Path(model)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:  # a name too long for the file system, a folder that may not be entered
+        shown = str(path)[:LONGEST]
+        raise CheckpointError(f"{shown!r}: {error.strerror}; give a folder that can be read, or a hub id") from error
 
 
 def _local(folder: Path, revision: str | None) -> Path:

@@ -150,9 +150,18 @@ def _state_dict(file: Path) -> Mapping[str, Tensor]:
     except Exception as error:
         # Random bytes make the unpickler raise almost anything.
         raise _corrupt(file, str(error).partition("\n")[0]) from error
-    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in state.items()
+    ):
         raise _corrupt(file, "not a state dict: tensors by name")
-    return {name: tensor.detach() for name, tensor in state.items()}
+    return {name: _dense(file, name, tensor.detach()) for name, tensor in state.items()}
+
+
+def _dense(file: Path, name: str, tensor: Tensor) -> Tensor:
+    if tensor.is_meta or tensor.layout is not torch.strided:
+        kind = "no values" if tensor.is_meta else f"layout {tensor.layout}"
+        raise CheckpointError(f"{file} has {name!r} with {kind}: save a dense tensor with its values")
+    return tensor
 
 
 def _corrupt(file: Path, reason: str) -> CheckpointError:

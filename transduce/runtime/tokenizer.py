@@ -9,7 +9,8 @@ from typing import Any
 
 from transduce.config import EngineConfig
 from transduce.errors import CheckpointError
-from transduce.runtime.checkpoint import Checkpoint, read_json
+from transduce.models.config import read_json
+from transduce.runtime.checkpoint import Checkpoint
 from transduce.runtime.hub import locate
 
 VOCABULARIES = (
@@ -23,7 +24,7 @@ VOCABULARIES = (
 )
 """Sets of files, each enough for a tokenizer: without any, transformers makes an empty one and says nothing."""
 
-WAY_OUT = "give a folder with a tokenizer as tokenizer=..., or serve token ids with skip_tokenizer_init=True"
+WAY_OUT = "give a folder with one as tokenizer=... or --tokenizer, or serve token ids with skip_tokenizer_init=True"
 
 
 def load_tokenizer(checkpoint: Checkpoint, config: EngineConfig) -> Any:

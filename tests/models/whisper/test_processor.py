@@ -1,5 +1,6 @@
 """Whisper's processor: features as transformers makes them, and the prompt's grammar."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,8 @@ def test_a_whole_window_fits_and_more_does_not() -> None:
     assert _processor().item((np.zeros(30 * RATE, np.float32), RATE)).rows == 1500
     with pytest.raises(MediaError, match=r"audio of 30\.5 s .* 30 s .*not transcribed in one go yet; .*at most 30 s"):
         _processor().item((np.zeros(61 * RATE // 2, np.float32), RATE))
+    with pytest.raises(MediaError, match=r"audio of 30\.0000625 s is longer than the model's 30 s"):
+        _processor().item((np.zeros(30 * RATE + 1, np.float32), RATE))
 
 
 def test_no_audio_is_refused() -> None:
@@ -123,18 +126,37 @@ def test_an_extractor_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "generation", "multilingual"),
     [
-        ({"vocab_size": 51864}, "{}", False),
-        ({"vocab_size": 51865}, "{}", True),
-        ({"vocab_size": 51865}, '{"is_multilingual": false}', False),
+        ({"vocab_size": 51864}, {}, False),
+        ({"vocab_size": 51865}, {}, True),
+        ({"vocab_size": 51865}, {"is_multilingual": False}, False),
     ],
 )
 def test_a_checkpoint_says_whether_it_is_multilingual(
-    config: dict[str, Any], generation: str, multilingual: bool, tmp_path: Path
+    config: dict[str, Any], generation: dict[str, Any], multilingual: bool, tmp_path: Path
 ) -> None:
-    (tmp_path / "generation_config.json").write_text(generation, encoding="utf-8")
+    (tmp_path / "generation_config.json").write_text(json.dumps({"decoder_start_token_id": START, **generation}))
     family = find("whisper")
     processor = family.processor(tmp_path, family.config(config), whisper_tokenizer())
     assert isinstance(processor, WhisperProcessor)
     assert processor.prompt.multilingual == multilingual
-    assert processor.prompt.start == 50257
+    assert processor.prompt.start == START
     assert processor.prompt.previous == 223
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"feature_size": "80"}', '{"hop_length": 0}', '{"feature_size": null}'])
+def test_a_broken_preprocessor_config_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text("{}")
+    (tmp_path / "preprocessor_config.json").write_text(text)
+    family = find("whisper")
+    with pytest.raises(CheckpointError, match=r"preprocessor_config\.json"):
+        family.processor(tmp_path, family.config({}), None)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"is_multilingual": "yes"}, {"task": 5}, {"language": 3}, {"max_initial_timestamp_index": "x"}]
+)
+def test_a_direction_of_the_wrong_type_is_named(fields: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps(fields))
+    family = find("whisper")
+    with pytest.raises(CheckpointError, match=rf"generation_config\.json has {next(iter(fields))}="):
+        family.processor(tmp_path, family.config({}), None)

@@ -1,10 +1,14 @@
 """Whisper, of every size, English-only and multilingual."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformers import WhisperFeatureExtractor
+
+from transduce.errors import CheckpointError
 from transduce.models.base import Family
-from transduce.models.config import generation_config, view
+from transduce.models.config import GENERATION, generation_fields, start_token, view
 from transduce.models.whisper.model import WhisperConfig, build, spec
 from transduce.models.whisper.processor import Prompt, WhisperProcessor, feature_extractor
 from transduce.models.whisper.rules import Timestamps
@@ -15,18 +19,40 @@ def rename(name: str) -> str | None:
     return name.removeprefix("model.")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directions:
+    """What generation_config.json of a Whisper checkpoint says about prompts."""
+
+    is_multilingual: bool | None = None
+    language: str | None = None
+    task: str | None = None
+    max_initial_timestamp_index: int | None = None
+
+
 def _processor(folder: Path, config: WhisperConfig, tokenizer: Any) -> WhisperProcessor:
-    extractor = feature_extractor(folder, mels=config.num_mel_bins, rows=config.max_source_positions)
-    generation = generation_config(folder)
+    fields = generation_fields(folder)
+    said = view(Directions, fields, GENERATION)
     prompt = Prompt(
-        start=generation.get("decoder_start_token_id", config.start),
-        multilingual=generation.get("is_multilingual", config.multilingual),
-        language=generation.get("language"),
-        task=generation.get("task") or "transcribe",
+        start=start_token(fields),
+        multilingual=config.multilingual if said.is_multilingual is None else said.is_multilingual,
+        language=said.language,
+        task=said.task or "transcribe",
         previous=config.max_target_positions // 2 - 1,
-        first_timestamp=generation.get("max_initial_timestamp_index"),
+        first_timestamp=said.max_initial_timestamp_index,
     )
-    return WhisperProcessor(tokenizer, extractor, prompt)
+    return WhisperProcessor(tokenizer, _extractor(folder, config), prompt)
+
+
+def _extractor(folder: Path, config: WhisperConfig) -> WhisperFeatureExtractor:
+    """CheckpointError where preprocessor_config.json is nothing transformers can make an extractor of."""
+    try:
+        return feature_extractor(folder, mels=config.num_mel_bins, rows=config.max_source_positions)
+    except CheckpointError:
+        raise
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise CheckpointError(
+            f"{folder / 'preprocessor_config.json'} makes no feature extractor ({error}): save or download it again"
+        ) from error
 
 
 FAMILY = Family(

@@ -11,7 +11,7 @@ from transduce.layers.build import Builder
 from transduce.layers.embedding import TokenEmbedding
 from transduce.layers.step import EncoderBatch, StepInput
 from transduce.models.base import Head, KVGroup, Model, Spec
-from transduce.models.config import TwoSided, token_ids
+from transduce.models.config import Size, TwoSided
 from transduce.models.text import LMHead
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
@@ -23,21 +23,18 @@ MULTILINGUAL_VOCAB = 51865
 class WhisperConfig(TwoSided):
     """config.json of a Whisper checkpoint. max_source_positions: encoder rows of every window."""
 
-    vocab_size: int = 51865
-    num_mel_bins: int = 80
-    d_model: int = 384
+    vocab_size: Size = 51865
+    num_mel_bins: Size = 80
+    d_model: Size = 384
     activation_function: str = "gelu"
-    encoder_layers: int = 4
-    encoder_attention_heads: int = 6
-    encoder_ffn_dim: int = 1536
-    decoder_layers: int = 4
-    decoder_attention_heads: int = 6
-    decoder_ffn_dim: int = 1536
-    bos_token_id: int | None = 50256
-    eos_token_id: int | list[int] | None = 50256
-    decoder_start_token_id: int | None = 50257
-    max_source_positions: int = 1500
-    max_target_positions: int = 448
+    encoder_layers: Size = 4
+    encoder_attention_heads: Size = 6
+    encoder_ffn_dim: Size = 1536
+    decoder_layers: Size = 4
+    decoder_attention_heads: Size = 6
+    decoder_ffn_dim: Size = 1536
+    max_source_positions: Size = 1500
+    max_target_positions: Size = 448
 
     @property
     def multilingual(self) -> bool:
@@ -111,8 +108,6 @@ def spec(config: WhisperConfig) -> Spec:
         max_target=config.max_target_positions,
         fixed_rows=config.max_source_positions,
         feature_shape=(config.num_mel_bins, 2 * config.max_source_positions),
-        decoder_start_token_id=config.start,
-        eos_token_ids=token_ids(config.eos_token_id),
         tasks=frozenset({"generate", "transcribe"}),
     )
 

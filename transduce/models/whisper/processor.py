@@ -73,7 +73,7 @@ class WhisperProcessor(Processor):
         samples = decode(cast(Audio, source), rate)
         if len(samples) > window:
             raise MediaError(
-                f"audio of {len(samples) / rate:.1f} s is longer than the model's {window / rate:g} s and is not "
+                f"audio of {len(samples) / rate:.9g} s is longer than the model's {window / rate:g} s and is not "
                 f"transcribed in one go yet; cut it into pieces of at most {window / rate:g} s"
             )
         features = self.extractor(samples, sampling_rate=rate, return_tensors="np")["input_features"][0]

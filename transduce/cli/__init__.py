@@ -4,10 +4,9 @@ Owns flags, what is printed and exit codes: 0; 1 when inputs failed, the others 
 argument or checkpoint; 130 after Ctrl-C. Results go to stdout in the order of the inputs, all else to stderr.
 """
 
-import json
 import logging
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,10 +15,11 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 import transduce
+from transduce.cli import terminal
 from transduce.config import EngineConfig
 from transduce.core.params import BeamSearchParams, SamplingParams
-from transduce.errors import RequestError, TransduceError
-from transduce.frontend.outputs import RequestOutput, Transcription
+from transduce.errors import EngineError, RequestError, TransduceError
+from transduce.frontend.outputs import CompletionOutput, RequestOutput
 
 if TYPE_CHECKING:
     from transduce.llm import LLM
@@ -59,17 +59,30 @@ Stop = Annotated[list[str] | None, _option("End the answer before this text; may
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code. What is expected to go wrong is one line on stderr."""
+    """Run a command; returns the exit code. What is expected to go wrong is one line on stderr.
+
+    It is meant to end a process: after Ctrl-C, further ones are ignored.
+    """
+    terminal.prepare()
+    code = _run(arguments)
+    if code == INTERRUPTED:
+        terminal.ignore_interrupts()
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = app(arguments, prog_name="transduce", standalone_mode=False)
-        sys.stdout.flush()
     except TyperException as error:
         message = error.format_message()  # none where the help was asked for by giving nothing
         return _complain(message, WRONG) if message else WRONG
-    except RequestError as error:
+    except (RequestError, EngineError) as error:
         return _complain(str(error), FAILED)
     except TransduceError as error:
         return _complain(str(error), WRONG)
+    except OSError as error:
+        terminal.discard(error)
+        return _complain(f"cannot write the answers: {error.strerror}", FAILED)
     except (Abort, KeyboardInterrupt):
         return INTERRUPTED
     return code or 0
@@ -117,9 +130,16 @@ def generate(
     if logprobs is not None and not as_json:
         raise typer.BadParameter("--logprobs goes with --json; add it")
     params = _params(context)
-    outputs = _load(context, verbose, "generate").generate([*sources], params)
+    llm = _load(context, verbose, "generate")
+    refused = [CompletionOutput(0, finish_reason="error")]
+    with _refusal([_answers(source, refused) for source in sources] if as_json else []):
+        outputs = llm.generate([*sources], params)
     for source, output in zip(sources, outputs, strict=True):
-        _print(_answers(source, output) if as_json else [answer.text for answer in output.outputs])
+        terminal.show(
+            _answers(source, output.outputs, output.truncated, output.error)
+            if as_json
+            else [answer.text for answer in output.outputs]
+        )
     _finish(sources, outputs)
 
 
@@ -151,26 +171,19 @@ def transcribe(
     """Print what is said in each CLIP, an audio file of at most 30 seconds."""
     params = _params(context)
     llm = _load(context, verbose, "transcribe")
-    said = llm.transcribe([*clips], language, task, prompt, timestamps=timestamps, sampling_params=params)
+    with _refusal([_heard(clip, "", language) for clip in clips] if as_json else []):
+        said = llm.transcribe([*clips], language, task, prompt, timestamps=timestamps, sampling_params=params)
     for clip, heard in zip(clips, said, strict=True):
         name = f"{clip}: " if len(clips) > 1 else ""
-        _print(_heard(clip, heard) if as_json else [name + heard.text])
+        terminal.show(_heard(clip, heard.text, heard.language, heard.error) if as_json else [name + heard.text])
     _finish(clips, [heard.output for heard in said])
 
 
 def _sources(texts: Sequence[str], file: Path | None) -> Iterator[str]:
     for text in texts:
-        yield from _lines(sys.stdin.read()) if text == "-" else [text]
+        yield from terminal.lines(text) if text == "-" else [text]
     if file is not None:
-        try:
-            yield from _lines(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise typer.BadParameter(f"cannot read {str(file)!r}: {error}; give a UTF-8 text file") from error
-
-
-def _lines(text: str) -> list[str]:
-    """Lines as files have them; str.splitlines would also break at characters that belong to a text."""
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+        yield from terminal.lines(str(file))
 
 
 def _params(context: typer.Context) -> SamplingParams | BeamSearchParams:
@@ -192,9 +205,10 @@ def _load(context: typer.Context, verbose: bool, command: str) -> "LLM":
     if verbose:
         logging.basicConfig(format="%(name)s: %(message)s")
         logging.getLogger("transduce").setLevel(logging.INFO)
-    from transduce.llm import LLM
+    with terminal.interruptible():
+        from transduce.llm import LLM
 
-    llm = LLM(**_given(context, EngineConfig))
+        llm = LLM(**_given(context, EngineConfig))
     media = llm.frontend.processor.media
     fitting = "generate" if media is None else "transcribe"
     if command != fitting:
@@ -208,19 +222,26 @@ def _given(context: typer.Context, record: type) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
-def _answers(source: str, output: RequestOutput) -> dict[str, Any]:
-    answers = [asdict(answer) for answer in output.outputs]
-    return {"prompt": source, "outputs": answers, "truncated": output.truncated, "error": output.error}
+def _answers(
+    source: str, outputs: Sequence[CompletionOutput], truncated: int = 0, error: str | None = None
+) -> dict[str, Any]:
+    answers = [asdict(answer) for answer in outputs]
+    return {"prompt": source, "outputs": answers, "truncated": truncated, "error": error}
 
 
-def _heard(clip: str, heard: Transcription) -> dict[str, Any]:
-    return {"audio": clip, "text": heard.text, "language": heard.language, "error": heard.error}
+def _heard(clip: str, text: str, language: str | None, error: str | None = None) -> dict[str, Any]:
+    return {"audio": clip, "text": text, "language": language, "error": error}
 
 
-def _print(result: list[str] | dict[str, Any]) -> None:
-    lines = result if isinstance(result, list) else [json.dumps(result, ensure_ascii=False)]
-    for line in lines:
-        typer.echo(line)
+@contextmanager
+def _refusal(records: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """A refusal of all inputs at once, as of a single one, is printed in each one's record as well."""
+    try:
+        yield
+    except (RequestError, EngineError) as error:
+        for record in records:
+            terminal.show({**record, "error": str(error)})
+        raise
 
 
 def _finish(inputs: Sequence[str], outputs: Sequence[RequestOutput]) -> None:
@@ -233,5 +254,5 @@ def _finish(inputs: Sequence[str], outputs: Sequence[RequestOutput]) -> None:
 
 
 def _complain(message: str, code: int) -> int:
-    typer.echo(f"transduce: {' '.join(message.split())}", err=True)
+    terminal.complain(message)
     return code

@@ -330,6 +330,7 @@ def test_ctrl_c_stops_at_once_without_a_traceback(bart: str, tmp_path: Path) -> 
     assert "Traceback" not in first + err
 
 
+@pytest.mark.long  # Python itself reports an interruption inside some callbacks of an import, rarely
 @pytest.mark.parametrize("moment", [0.0, 0.3, 0.8, 1.3])
 def test_ctrl_c_at_any_time_and_again(bart: str, tmp_path: Path, moment: float) -> None:
     lines = tmp_path / "lines.txt"

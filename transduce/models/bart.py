@@ -1,14 +1,12 @@
 """BART: post-norm, learned positions that start at row 2, a norm on the embeddings, a bias on the logits."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from transduce.layers.build import Builder
 from transduce.layers.embedding import Embedding, TokenEmbedding
 from transduce.models.base import Family, Spec
-from transduce.models.config import Size, TwoSided, generation_fields, start_token, view
-from transduce.models.text import LMHead, TextModel, TextProcessor, text_spec
+from transduce.models.config import Size, TwoSided, view
+from transduce.models.text import LMHead, TextModel, biased_head, text_processor, text_spec
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
 
@@ -73,9 +71,7 @@ def _table(b: Builder, name: str) -> str:
 
 def _head(config: BartConfig, b: Builder) -> LMHead:
     name = _table(b, "lm_head") if config.tie_word_embeddings else "lm_head"
-    # Absent from a checkpoint that was saved without it, where it is zero.
-    bias = b.tensor("final_logits_bias", (1, config.vocab_size))[0] if b.has("final_logits_bias") else False
-    return LMHead(b.linear(name, config.d_model, config.vocab_size, bias=bias))
+    return biased_head(b, name, config.d_model, config.vocab_size)
 
 
 def rename(name: str) -> str | None:
@@ -83,15 +79,11 @@ def rename(name: str) -> str | None:
     return name.removeprefix("model.")
 
 
-def _processor(folder: Path, config: BartConfig, tokenizer: Any) -> TextProcessor:
-    return TextProcessor(tokenizer, start_token(generation_fields(folder)))
-
-
 FAMILY = Family(
     config=lambda raw: view(BartConfig, raw),
     spec=spec,
     build=build,
     rename=rename,
-    processor=_processor,
+    processor=text_processor,
     architectures=frozenset({"BartForConditionalGeneration"}),
 )

@@ -1,14 +1,12 @@
 """Marian (OPUS-MT): post-norm, sinusoidal or stored positions, one vocabulary or one for each side."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from transduce.layers.build import Builder
 from transduce.layers.embedding import Embedding, TokenEmbedding, sinusoidal
 from transduce.models.base import Family, Spec
-from transduce.models.config import Size, TwoSided, generation_fields, start_token, view
-from transduce.models.text import LMHead, TextModel, TextProcessor, text_spec
+from transduce.models.config import Size, TwoSided, view
+from transduce.models.text import LMHead, TextModel, biased_head, text_processor, text_spec
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
 
@@ -84,9 +82,7 @@ def _table(config: MarianConfig, b: Builder, name: str) -> str:
 
 def _head(config: MarianConfig, b: Builder) -> LMHead:
     name = _table(config, b, "lm_head") if config.tie_word_embeddings else "lm_head"
-    # Absent from a checkpoint that was saved without it, where it is zero.
-    bias = b.tensor("final_logits_bias", (1, config.target_vocab))[0] if b.has("final_logits_bias") else False
-    return LMHead(b.linear(name, config.d_model, config.target_vocab, bias=bias))
+    return biased_head(b, name, config.d_model, config.target_vocab)
 
 
 def rename(name: str) -> str | None:
@@ -94,15 +90,11 @@ def rename(name: str) -> str | None:
     return name.removeprefix("model.")
 
 
-def _processor(folder: Path, config: MarianConfig, tokenizer: Any) -> TextProcessor:
-    return TextProcessor(tokenizer, start_token(generation_fields(folder)))
-
-
 FAMILY = Family(
     config=lambda raw: view(MarianConfig, raw),
     spec=spec,
     build=build,
     rename=rename,
-    processor=_processor,
+    processor=text_processor,
     architectures=frozenset({"MarianMTModel"}),
 )

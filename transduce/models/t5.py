@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -12,8 +10,8 @@ from transduce.layers.build import Builder
 from transduce.layers.embedding import TokenEmbedding
 from transduce.layers.relative_bias import distance_table
 from transduce.models.base import Family, Spec
-from transduce.models.config import Size, activation, generation_fields, start_token, view
-from transduce.models.text import LMHead, TextModel, TextProcessor, text_spec
+from transduce.models.config import Size, activation, view
+from transduce.models.text import LMHead, TextModel, text_processor, text_spec
 from transduce.quant.base import Activation
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
@@ -168,15 +166,11 @@ def rename(name: str) -> str | None:
             return name
 
 
-def _processor(folder: Path, config: T5Config, tokenizer: Any) -> TextProcessor:
-    return TextProcessor(tokenizer, start_token(generation_fields(folder)))
-
-
 FAMILY = Family(
     config=lambda raw: view(T5Config, raw),
     spec=spec,
     build=build,
     rename=rename,
-    processor=_processor,
+    processor=text_processor,
     architectures=frozenset({"T5ForConditionalGeneration"}),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ from torch import Tensor
 
 from transduce.core.request import EncoderItem
 from transduce.errors import RequestError
+from transduce.layers.build import Builder
 from transduce.layers.embedding import TokenEmbedding
 from transduce.layers.linear import Linear
 from transduce.layers.step import EncoderBatch, StepInput
 from transduce.models.base import Head, KVGroup, Model, Processor, Spec
+from transduce.models.config import generation_fields, start_token
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
 from transduce.stacks.style import Style
@@ -75,6 +78,12 @@ class LMHead:
         return self.linear(hidden if self.scale == 1.0 else hidden * self.scale)
 
 
+def biased_head(b: Builder, name: str, d: int, vocab: int) -> LMHead:
+    """The head of BART's relatives, with `final_logits_bias`: zero where a checkpoint was saved without it."""
+    bias = b.tensor("final_logits_bias", (1, vocab))[0] if b.has("final_logits_bias") else False
+    return LMHead(b.linear(name, d, vocab, bias=bias))
+
+
 class TextProcessor(Processor):
     """Text through a transformers tokenizer; without one, token ids only."""
 
@@ -110,3 +119,8 @@ class TextProcessor(Processor):
         if self.tokenizer is None:
             raise RequestError(f"no tokenizer was loaded; give token ids instead of the text {text!r}")
         return self.tokenizer
+
+
+def text_processor(folder: Path, config: object, tokenizer: Any) -> TextProcessor:
+    """The processor of a text checkpoint, as Family asks for it."""
+    return TextProcessor(tokenizer, start_token(generation_fields(folder)))

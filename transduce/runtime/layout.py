@@ -40,6 +40,11 @@ class KVLayout:
         return self._layers[group] // self.depth
 
     @property
+    def all_slabs(self) -> dict[str, int]:
+        """`slabs` of every group."""
+        return {group: self.slabs(group) for group in self._layers}
+
+    @property
     def block_bytes(self) -> int:
         """Bytes of one physical block."""
         return self._backend.block_bytes(self.depth, *self._shape)

@@ -34,7 +34,7 @@ class Runner:
         self.rules = rules
         self._device = device
         self._dtype = dtype
-        self._slabs = {group.name: layout.slabs(group.name) for group in model.spec.groups}
+        self._slabs = layout.all_slabs
         self._rows_per_slice = max(1, LOGITS_BYTES // (model.spec.vocab_size * 4))
 
     @torch.inference_mode()

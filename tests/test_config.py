@@ -14,6 +14,7 @@ WHOLE = "give a whole number >= 1"
 FLAG = "give True or False"
 FRACTION = "give a fraction in (0, 1]"
 TEXT = "give a non-empty string or None"
+PATTERNS = "give a tuple of names or patterns, such as ('lm_head', '*.fc2')"
 
 REFUSED: list[tuple[str, Any, str]] = [
     ("model", "", "give a folder or a hub id"),
@@ -38,7 +39,9 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("gpu_memory_utilization", 0, FRACTION),
     ("gpu_memory_utilization", True, FRACTION),
     ("gpu_memory_utilization", float("nan"), FRACTION),
-    ("quantization", "awq", "weight quantization is not available yet; leave it at None"),
+    ("quantization", 8, TEXT),
+    ("quantization_keep", "lm_head", PATTERNS),
+    ("quantization_keep", ("lm_head", ""), PATTERNS),
     ("tensor_parallel_size", 2, "tensor parallelism over several devices is not available yet; leave it at 1"),
     ("tensor_parallel_size", True, WHOLE),
     ("enforce_eager", 1, FLAG),
@@ -97,3 +100,7 @@ def test_dtypes_have_other_names(given: object, name: str) -> None:
 def test_other_dtypes_are_refused_as_given() -> None:
     with pytest.raises(ConfigError, match=r"dtype=torch.int8: give one of auto, float32, bfloat16$"):
         from_options("m", {"dtype": torch.int8})
+
+
+def test_patterns_may_be_a_list() -> None:
+    assert from_options("m", {"quantization_keep": ["a", "b*"]}).quantization_keep == ("a", "b*")

@@ -130,6 +130,11 @@ def test_every_flag_is_described_where_it_belongs(command: str) -> None:
     assert {name for name in described if name.startswith("--")} == flags(command) | {"--help"}
 
 
+def test_flags_of_quantize_are_described_with_it() -> None:
+    described = table("docs/cli.md", "transduce quantize")
+    assert {name for name in described if name.startswith("--")} == flags("quantize") | {"--help"}
+
+
 def test_the_cli_page_describes_every_command() -> None:
     headings = re.findall(r"^## transduce (\w+)", text("docs/cli.md"), re.MULTILINE)
     assert set(headings) == set(COMMANDS)

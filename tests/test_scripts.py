@@ -11,22 +11,29 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-RECIPE = ("pyproject.toml", "constraints.txt")
+KERNELS = Path("transduce/kernels")
+RECIPE = (
+    "pyproject.toml",
+    "constraints.txt",
+    "setup.py",
+    f"{KERNELS}/build.py",
+    f"{KERNELS}/src/cpu.cpp",
+    f"{KERNELS}/src/cpu.h",
+)
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """What scripts/setup needs of the repository, without a .venv."""
-    for name in RECIPE:
-        shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "scripts").mkdir()
-    shutil.copy(ROOT / "scripts" / "setup", tmp_path / "scripts")
+    for name in (*RECIPE, "scripts/setup"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
-def setup(clone: Path, *extra: str) -> subprocess.CompletedProcess[str]:
+def setup(clone: Path, *extra: str, compiler: str = "bash") -> subprocess.CompletedProcess[str]:
     """scripts/setup, run from elsewhere, with an interpreter that cannot work."""
-    environment = os.environ | {"PYTHON": "no-such-python", "HOME": str(clone / "home")}
+    environment = os.environ | {"PYTHON": "no-such-python", "HOME": str(clone / "home"), "CXX": compiler}
     script = str(clone / "scripts" / "setup")
     return subprocess.run([script, *extra], cwd="/", env=environment, capture_output=True, text=True, check=False)
 
@@ -35,7 +42,7 @@ def stamp(clone: Path, extra: str) -> None:
     """Leave what a finished installation leaves."""
     (clone / ".venv").mkdir()
     recipe = "".join((clone / name).read_text() for name in RECIPE)
-    (clone / ".venv" / f".installed-{extra}").write_text(f"{clone}\n{recipe}")
+    (clone / ".venv" / f".installed-{extra}").write_text(f"{clone}\n{shutil.which('bash')}\n{recipe}")
 
 
 def test_setup_names_the_interpreter_it_cannot_use(clone: Path) -> None:
@@ -65,6 +72,12 @@ def test_a_changed_requirement_is_noticed(clone: Path, changed: str) -> None:
     with (clone / changed).open("a") as file:
         file.write("# changed\n")
     assert setup(clone).returncode == 1
+
+
+def test_another_compiler_is_noticed(clone: Path) -> None:
+    stamp(clone, "dev")
+    assert setup(clone).returncode == 0
+    assert setup(clone, compiler="no-such-compiler").returncode == 1
 
 
 def test_every_requirement_is_pinned_within_its_range() -> None:

@@ -57,6 +57,8 @@ class EngineConfig:
     max_num_batched_tokens: decoder tokens per step. max_encode_tokens: encoder rows per step (a larger single item
     runs alone). kv_cache_bytes: size of the KV pool; None: from TRANSDUCE_CPU_KVCACHE_SPACE (GiB), else free memory.
     dtype: "auto" is bfloat16 where the CPU multiplies it natively, else float32.
+    quantization: how weights are stored; None: as the checkpoint has them. quantization_keep: names of layers, or
+    patterns over them, that stay in the model's dtype; None: none.
     load_format: "dummy" gives random weights. attention_backend: None picks the best one.
     seed: starts the sequence that requests without a seed of their own take theirs from.
 
@@ -75,6 +77,7 @@ class EngineConfig:
     kv_cache_bytes: int | None = None
     gpu_memory_utilization: float = 0.9
     quantization: str | None = None
+    quantization_keep: tuple[str, ...] | None = None
     load_format: LoadFormat = "auto"
     tensor_parallel_size: int = 1
     enforce_eager: bool = False
@@ -85,7 +88,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _text("model", self.model, "a folder or a hub id")
-        for name in ("tokenizer", "revision", "attention_backend"):
+        for name in ("tokenizer", "revision", "quantization", "attention_backend"):
             if getattr(self, name) is not None:
                 _text(name, getattr(self, name), "a non-empty string or None")
         for name, low in _INTEGERS.items():
@@ -97,7 +100,8 @@ class EngineConfig:
             _flag(name, getattr(self, name))
         _fraction("gpu_memory_utilization", self.gpu_memory_utilization)
         _only("tensor_parallel_size", self.tensor_parallel_size, 1, "tensor parallelism over several devices")
-        _only("quantization", self.quantization, None, "weight quantization")
+        if self.quantization_keep is not None:
+            _patterns("quantization_keep", self.quantization_keep)
         if self.dtype != "float16":  # no way out on every device: the device judges it
             _among("dtype", self.dtype, DTYPES[:-1])
         _among("load_format", self.load_format, ("auto", "safetensors", "pt", "dummy"))
@@ -112,6 +116,8 @@ def from_options(model: str | os.PathLike[str], options: Mapping[str, Any]) -> E
         _check_name(name)
     given = {"model": model, **options}
     given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
+    if isinstance(keep := given.get("quantization_keep"), list):
+        given["quantization_keep"] = tuple(keep)
     if "dtype" in given:
         given["dtype"] = DTYPE_NAMES.get(str(given["dtype"]).removeprefix("torch."), given["dtype"])
     return EngineConfig(**given)
@@ -136,6 +142,11 @@ def calm_threads() -> None:
     user has made stays.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
+def kernels_level() -> str | None:
+    """TRANSDUCE_KERNELS: the instruction set of the CPU kernels, or "off"; None: the best there is."""
+    return os.environ.get("TRANSDUCE_KERNELS") or None
 
 
 def offline() -> bool:
@@ -183,6 +194,11 @@ def _text(name: str, value: object, wanted: str) -> None:
 def _whole(name: str, value: object, low: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise ConfigError(f"{name}={value!r}: give a whole number >= {low}")
+
+
+def _patterns(name: str, value: object) -> None:
+    if not isinstance(value, tuple) or not all(isinstance(each, str) and each for each in value):
+        raise ConfigError(f"{name}={value!r}: give a tuple of names or patterns, such as ('lm_head', '*.fc2')")
 
 
 def _flag(name: str, value: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from transduce import attention, rules
+from transduce import attention, quant, rules
 from transduce.config import EngineConfig, Limits, resolve
 from transduce.core.blocks import BlockPool
 from transduce.core.capacity import Budgets, room
@@ -20,7 +20,8 @@ from transduce.device.cpu import CPU
 from transduce.errors import CheckpointError, EngineError
 from transduce.layers.build import DECODER_TILE, Builder, Context
 from transduce.models.base import Family, Model, Spec, find
-from transduce.quant.none import Unquantized
+from transduce.quant.keep import Keep
+from transduce.runtime import quantization
 from transduce.runtime.checkpoint import Checkpoint, open_checkpoint
 from transduce.runtime.graphs import Graphs
 from transduce.runtime.layout import KVLayout
@@ -107,13 +108,14 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
     _check_architecture(checkpoint, family)
     family_config = family.config(checkpoint.config)
     spec = family.spec(family_config)
-    config = resolve(config, Limits(spec.max_source, spec.max_target))
+    config = resolve(quantization.resolve(config, checkpoint), Limits(spec.max_source, spec.max_target))
     dtype = _dtype(config, device)
     backend = attention.select(
         device.kind, dtype, spec.head_dim, spec.bias, False, False, name=config.attention_backend
     )
     layout = KVLayout(spec, backend, config.block_size, dtype)
-    context = Context(backend, Unquantized(), dtype, device.torch_device, layout.slot)
+    scheme, keep = quant.named(config.quantization), Keep(config.quantization_keep or ())
+    context = Context(backend, scheme, dtype, device.torch_device, layout.slot, keep)
     model = _build(checkpoint, family, family_config, context)
     budgets = _budgets(config, layout)
     blocks = _size_pool(config, spec, budgets, layout, model, device, dtype)
@@ -146,6 +148,7 @@ def _build(checkpoint: Checkpoint, family: Family, family_config: Any, context: 
     with torch.inference_mode():
         model = family.build(family_config, Builder(weights, context))
     weights.finish()
+    context.keep.finish()
     return model
 
 

@@ -8,11 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.attention import backends
 from transduce.attention.base import Attend, AttentionBackend, Caps, Segments
+from transduce.attention.native import Native
+from transduce.kernels.load import load, usable_levels
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 16
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def contenders() -> dict[str, AttentionBackend]:
+    """Every backend by name, and `native` at each instruction set that this CPU runs."""
+    by_level = {f"native-{level}": Native(load(level)) for level in usable_levels()}
+    return {backend.caps.name: backend for backend in backends()} | by_level
 
 
 class Heads(NamedTuple):

@@ -5,8 +5,21 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.attention.batches import BLOCK_SIZE, CPU, TOLERANCE, Batch, Heads, Span, attends, batch, can, dense, slots
-from transduce.attention import backends, named
+from tests.attention.batches import (
+    BLOCK_SIZE,
+    CPU,
+    TOLERANCE,
+    Batch,
+    Heads,
+    Span,
+    attends,
+    batch,
+    can,
+    contenders,
+    dense,
+    slots,
+)
+from transduce.attention import named
 from transduce.attention.base import Attend, AttentionBackend
 
 HEADS = (Heads(4, 4, 32), Heads(2, 6, 64), Heads(1, 3, 80), Heads(2, 2, 256))
@@ -26,16 +39,17 @@ SPANS = (
     Span(1, 200, 5, 8),
     Span(66, 14, 80, 9),
 )
-each_backend = pytest.mark.parametrize("backend", backends(), ids=lambda backend: backend.caps.name)
+CONTENDERS = contenders()
+each_backend = pytest.mark.parametrize("backend", CONTENDERS.values(), ids=CONTENDERS)
 
 
 def cases() -> Iterator[object]:
-    for backend in backends():
+    for contender, backend in CONTENDERS.items():
         for dtype in sorted(backend.caps.dtypes, key=str):
             for heads in HEADS if dtype == torch.float32 else FEW_HEADS:
                 for name, attend in attends(heads).items():
                     if heads.head_dim in backend.caps.head_dims and can(backend.caps, attend):
-                        label = f"{backend.caps.name}-{dtype}-{'x'.join(map(str, heads))}-{name}"
+                        label = f"{contender}-{dtype}-{'x'.join(map(str, heads))}-{name}"
                         yield pytest.param(backend, dtype, heads, attend, id=label)
 
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.attention.batches import Batch, Heads, Span, attends, batch
-from transduce.attention import backends
+from tests.attention.batches import Batch, Heads, Span, attends, batch, contenders
 from transduce.attention.base import Attend, AttentionBackend
 
-each_backend = pytest.mark.parametrize("backend", backends(), ids=lambda backend: backend.caps.name)
+CONTENDERS = contenders()
+ROW_EXACT = {name: backend for name, backend in CONTENDERS.items() if backend.caps.row_exact}
+each_backend = pytest.mark.parametrize("backend", CONTENDERS.values(), ids=CONTENDERS)
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 
 
@@ -80,7 +81,7 @@ def test_varlen_items_are_alone(backend: AttentionBackend, dtype: torch.dtype, w
         assert torch.equal(alone, rows)
 
 
-@pytest.mark.parametrize("backend", [b for b in backends() if b.caps.row_exact], ids=lambda b: b.caps.name)
+@pytest.mark.parametrize("backend", ROW_EXACT.values(), ids=ROW_EXACT)
 @each_dtype
 @pytest.mark.parametrize("way", ["causal", "everything"])
 def test_row_exact_backends_ignore_chunking(backend: AttentionBackend, dtype: torch.dtype, way: str) -> None:

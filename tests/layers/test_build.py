@@ -9,11 +9,19 @@ from tests.models.harness import Slots, StateDict
 from transduce.attention.reference import Reference
 from transduce.errors import CheckpointError
 from transduce.layers.build import DECODER_TILE, ENCODER_TILE, Builder, Context
-from transduce.quant.none import Unquantized
+from transduce.layers.embedding import Embedding, IntegerEmbedding
+from transduce.quant.int8 import Int8
+from transduce.quant.keep import Keep
+from transduce.quant.none import TorchLinear, Unquantized
 
 
 def _builder(tensors: dict[str, Tensor], dtype: torch.dtype = torch.float32) -> Builder:
     context = Context(Reference(), Unquantized(), dtype, torch.device("cpu"), Slots())
+    return Builder(StateDict(tensors), context)
+
+
+def _quantized(tensors: dict[str, Tensor], *keep: str, dtype: torch.dtype = torch.float32) -> Builder:
+    context = Context(Reference(), Int8(), dtype, torch.device("cpu"), Slots(), Keep(keep))
     return Builder(StateDict(tensors), context)
 
 
@@ -60,5 +68,47 @@ def test_a_missing_tensor_is_the_first_name_s() -> None:
 
 def test_layers_that_see_encoder_rows_have_their_own_tile() -> None:
     b = _builder({"fc.weight": torch.randn(6, 4)})
-    assert b.linear("fc", 4, 6, bias=False).tile == DECODER_TILE
-    assert b.for_encoder_rows().linear("fc", 4, 6, bias=False).tile == ENCODER_TILE
+    layers = [each.linear("fc", 4, 6, bias=False) for each in (b, b.for_encoder_rows())]
+    assert [layer.tile for layer in layers if isinstance(layer, TorchLinear)] == [DECODER_TILE, ENCODER_TILE]
+
+
+def test_results_may_come_in_another_dtype() -> None:
+    b = _builder({"fc.weight": torch.randn(6, 4)}, torch.bfloat16)
+    x = torch.randn(2, 4, dtype=torch.bfloat16)
+    assert b.linear("fc", 4, 6, bias=False)(x).dtype == torch.bfloat16
+    assert b.linear("fc", 4, 6, bias=False, dtype=torch.float32)(x).dtype == torch.float32
+
+
+def test_of_fused_layers_some_may_be_kept() -> None:
+    tensors, x = _attention("attn"), torch.randn(5, 4)
+    layers = [
+        _quantized(tensors, *keep).at("attn").linear(("q", "k", "v"), 4, (6, 6, 6), bias=(True, False, True))(x)
+        for keep in ((), ("*.k",), ("*",))
+    ]
+    quantized, mixed, plain = (layer.split(6, 1) for layer in layers)
+    assert all(torch.equal(mixed[part], quantized[part]) for part in (0, 2))
+    assert torch.equal(mixed[1], plain[1])
+    assert not torch.equal(quantized[1], plain[1])
+
+
+def test_a_layer_is_the_same_from_floats_and_as_stored() -> None:
+    weight, x = torch.randn(6, 4), torch.randn(5, 4)
+    stored = {f"fc.{key}": tensor for key, tensor in Int8().quantize(weight).items()}
+    layers = [_quantized(tensors).linear("fc", 4, 6, bias=False) for tensors in ({"fc.weight": weight}, stored)]
+    assert torch.equal(layers[0](x), layers[1](x))
+
+
+def test_a_weight_is_quantized_as_stored_not_as_the_model_computes() -> None:
+    weight = torch.randn(6, 40)
+    table = _quantized({"fc.weight": weight}, dtype=torch.bfloat16).embedding("fc", 6, 40)
+    assert torch.equal(table.table, Int8().quantize(weight)["weight"])
+
+
+@pytest.mark.parametrize("keep", [(), ("decoder.shared",)])
+def test_a_table_that_is_asked_for_twice_is_kept_once(keep: tuple[str, ...]) -> None:
+    b = _quantized({"decoder.shared.weight": torch.randn(3, 4)}, *keep).at("decoder")
+    first, second = b.embedding("shared", 3, 4), b.embedding("shared", 3, 4, scale=2.0)
+    assert first.table is second.table
+    assert isinstance(first, Embedding if keep else IntegerEmbedding)
+    ids = torch.tensor([2, 0])
+    torch.testing.assert_close(second(ids), first(ids) * 2.0)

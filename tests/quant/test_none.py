@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.quant import none
-from transduce.quant.base import Activation, Epilogue
-from transduce.quant.none import PLAIN, Rows, Unquantized
+from transduce.quant.base import Activation, Epilogue, Linear
+from transduce.quant.native import NativeLinear
+from transduce.quant.none import PLAIN, Rows, TorchLinear, Unquantized
 
 SIZES = ((96, 37), (37, 65), (512, 63), (384, 1001), (1536, 384))
 COUNTS = (*range(1, 41), 63, 64, 65, 129, 255, 256, 257, 600)
@@ -22,35 +23,44 @@ def _layer(k: int, n: int, dtype: torch.dtype, rows: int = 600) -> tuple[Tensor,
     return x.to(dtype), weight.to(dtype), bias.to(dtype)
 
 
-def _assert_rows_keep_their_bits(x: Tensor, prepared: tuple[Tensor, ...], epilogue: Epilogue, tile: int) -> None:
-    scheme = Unquantized()
-    whole = scheme.linear(x, prepared, epilogue, tile)
+def _packed(weight: Tensor, epilogue: Epilogue, tile: int = 64) -> TorchLinear:
+    """The layer in oneDNN's form."""
+    return TorchLinear(torch.ops.mkldnn._reorder_linear_weight(weight, None), epilogue, tile)
+
+
+def _assert_rows_keep_their_bits(layer: Linear, x: Tensor) -> None:
+    whole = layer(x)
     for count in COUNTS:
         start = (len(x) - count) // 2
         part = slice(start, start + count)
-        assert torch.equal(scheme.linear(x[part], prepared, epilogue, tile), whole[part]), count
+        assert torch.equal(layer(x[part]), whole[part]), count
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("k", "n"), SIZES)
 def test_a_row_has_the_same_bits_among_any_number(k: int, n: int, dtype: torch.dtype) -> None:
     x, weight, bias = _layer(k, n, dtype)
-    prepared = Unquantized().prepare({"weight": weight})
-    _assert_rows_keep_their_bits(x, prepared, Epilogue(bias), tile=64)
-    _assert_rows_keep_their_bits(x, prepared, Epilogue(bias, "gelu"), tile=256)
+    _assert_rows_keep_their_bits(_packed(weight, Epilogue(dtype, bias)), x)
+    _assert_rows_keep_their_bits(_packed(weight, Epilogue(dtype, bias, "gelu"), tile=256), x)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("activation", ["relu", "gelu_new", "silu"])
 def test_so_it_has_after_every_activation(activation: Activation, dtype: torch.dtype) -> None:
     x, weight, bias = _layer(96, 37, dtype)
-    _assert_rows_keep_their_bits(x, Unquantized().prepare({"weight": weight}), Epilogue(bias, activation), tile=64)
+    _assert_rows_keep_their_bits(_packed(weight, Epilogue(dtype, bias, activation)), x)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_so_it_has_without_packing(dtype: torch.dtype) -> None:
     x, weight, bias = _layer(96, 37, dtype)
-    _assert_rows_keep_their_bits(x, (weight,), Epilogue(bias), tile=64)
+    _assert_rows_keep_their_bits(TorchLinear(weight, Epilogue(dtype, bias), 64), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_so_it_has_in_the_form_that_is_picked(dtype: torch.dtype) -> None:
+    x, weight, bias = _layer(96, 37, dtype)
+    _assert_rows_keep_their_bits(Unquantized().prepare({"weight": weight}, Epilogue(dtype, bias, "gelu"), 64), x)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -59,23 +69,42 @@ def test_so_it_has_without_packing(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_it_is_a_linear_layer(activation: Activation | None, with_bias: bool, rows: int, packed: bool) -> None:
     x, weight, bias = _layer(48, 31, torch.float32, rows)
-    epilogue = Epilogue(bias if with_bias else None, activation)
-    prepared = Unquantized().prepare({"weight": weight}) if packed else (weight,)
+    epilogue = Epilogue(torch.float32, bias if with_bias else None, activation)
+    layer = _packed(weight, epilogue) if packed else TorchLinear(weight, epilogue, 64)
     expected = PLAIN[activation](F.linear(x, weight, epilogue.bias))
-    torch.testing.assert_close(Unquantized().linear(x, prepared, epilogue, 64), expected)
+    torch.testing.assert_close(layer(x), expected)
+    times, plus = torch.randn_like(expected), torch.randn_like(expected)
+    torch.testing.assert_close(layer(x, times, plus), expected * times + plus)
+
+
+def test_results_come_in_the_dtype_asked_for() -> None:
+    x, weight, bias = _layer(48, 31, torch.bfloat16)
+    for layer in (
+        TorchLinear(weight, Epilogue(torch.float32, bias), 64),
+        Unquantized().prepare({"weight": weight}, Epilogue(torch.float32, bias), 64),
+    ):
+        assert layer(x).dtype == torch.float32
+
+
+def test_kernels_are_used_where_they_are_faster() -> None:
+    def kind(dtype: torch.dtype) -> type[Linear]:
+        return type(Unquantized().prepare({"weight": torch.randn(8, 8, dtype=dtype)}, Epilogue(dtype), 64))
+
+    assert kind(torch.float32) is TorchLinear
+    assert kind(torch.bfloat16) is NativeLinear
 
 
 def test_activations_are_told_apart() -> None:
     x, weight, bias = _layer(48, 31, torch.float32)
-    prepared = Unquantized().prepare({"weight": weight})
-    results = [Unquantized().linear(x, prepared, Epilogue(bias, act), 64) for act in ACTIVATIONS]
+    results = [_packed(weight, Epilogue(torch.float32, bias, act))(x) for act in ACTIVATIONS]
     assert all((a - b).abs().max() > 1e-4 for a, b in itertools.combinations(results, 2))
 
 
 def test_a_packed_weight_is_kept_once() -> None:
     """oneDNN's form alone, on a CPU that has it."""
-    (prepared,) = Unquantized().prepare({"weight": torch.randn(8, 8)})
-    assert prepared.is_mkldnn == torch.backends.mkldnn.is_available()
+    layer = Unquantized().prepare({"weight": torch.randn(8, 8)}, Epilogue(torch.float32), 64)
+    assert isinstance(layer, TorchLinear)
+    assert layer.weight.is_mkldnn == torch.backends.mkldnn.is_available()
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 128, 200])

@@ -16,6 +16,17 @@ from transduce.runtime.sampler import Choice, choose, draw, uniform, warp
 WHOLE = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
 
 
+class Plain:
+    """A head whose scores are the hidden rows."""
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def best(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        values, indices = hidden.float().max(-1)
+        return values, indices
+
+
 def random_scores(seed: int, *shape: int) -> Tensor:
     return 3 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -105,7 +116,7 @@ def test_drawn_frequencies_are_the_distribution() -> None:
     scores = torch.tensor([0.5, -torch.inf, 2.0, 1.0, -1.0, -3.0, 0.5])
     sampling = Sampling(1.3, 0, 1.0, 0.0, seed=11)
     reads = [Read(position, sampling=sampling, samples=tuple(range(8))) for position in range(2500)]
-    choices = choose(scores.expand(len(reads), -1), reads, (), leave)
+    choices = choose(Plain(), scores.expand(len(reads), -1), reads, (), leave)
     tokens = torch.tensor([candidate.token for choice in choices for candidate in choice.candidates])
     counts = tokens.bincount(minlength=len(scores))
     assert counts.sum() == 20_000
@@ -122,7 +133,7 @@ def test_the_ends_of_the_cumulative_distribution_are_drawn_from() -> None:
 def test_greedy_is_the_argmax_and_scores_nothing() -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         logits = random_scores(0, 9, 5003).to(dtype).round()
-        choices = choose(logits, [Read(0)] * 9, (), refuse)
+        choices = choose(Plain(), logits, [Read(0)] * 9, (), refuse)
         assert choices == [Choice((Candidate(token, None),)) for token in logits.argmax(-1).tolist()]
 
 
@@ -130,7 +141,7 @@ def test_of_equal_scores_the_first_wins_in_every_kind_of_read() -> None:
     logits = torch.zeros(3, 300, dtype=torch.bfloat16)
     logits[:, [41, 170, 299]] = 2.0
     reads = [Read(0), Read(0), Read(0, logprobs=2)]
-    choices = choose(logits, reads, {1}, leave)
+    choices = choose(Plain(), logits, reads, {1}, leave)
     assert [choice.candidates[0].token for choice in choices] == [41, 41, 41]
     assert choices[2].observed is not None
     assert [token for token, _ in choices[2].observed] == [41, 170]
@@ -148,7 +159,7 @@ def test_edits_see_scored_rows_only_in_float32_and_leave_the_logits() -> None:
         scores[rows.index(1)] = -torch.inf
         scores[rows.index(1), 33] = 0
 
-    choices = choose(logits, reads, {1}, edit)
+    choices = choose(Plain(), logits, reads, {1}, edit)
     assert seen == [[1, 2, 4]]
     assert torch.equal(logits, before)
     assert choices[1] == Choice((Candidate(33, None),))
@@ -168,7 +179,7 @@ def test_logprobs_are_of_edited_scores_before_warpers() -> None:
     edited = logits.clone()
     edit([0, 1], edited)
     expected = edited.log_softmax(-1)
-    greedy, sampled = choose(logits, reads, {0, 1}, edit)
+    greedy, sampled = choose(Plain(), logits, reads, {0, 1}, edit)
 
     values, tokens = expected[0].topk(5)
     assert greedy.observed == tuple(zip(tokens.tolist(), values.tolist(), strict=True))
@@ -181,7 +192,7 @@ def test_logprobs_are_of_edited_scores_before_warpers() -> None:
 
 def test_forbidden_tokens_are_not_reported_and_the_vocabulary_may_be_small() -> None:
     logits = torch.tensor([[1.0, -torch.inf, 0.0]])
-    (choice,) = choose(logits, [Read(0, logprobs=20)], (), leave)
+    (choice,) = choose(Plain(), logits, [Read(0, logprobs=20)], (), leave)
     assert choice.observed is not None
     assert [token for token, _ in choice.observed] == [0, 2]
     assert math.isclose(sum(math.exp(logprob) for _, logprob in choice.observed), 1, abs_tol=1e-6)
@@ -192,7 +203,7 @@ def test_a_row_without_a_token_has_no_candidate_and_harms_no_other(value: float)
     kinds = [Read(0), Read(0, sampling=WHOLE), Read(0, logprobs=3), Read(0, sampling=WHOLE, logprobs=3)]
     logits = random_scores(3, 8, 30)
     logits[4:] = value
-    choices = choose(logits, kinds * 2, {0}, leave)
+    choices = choose(Plain(), logits, kinds * 2, {0}, leave)
     assert all(choice.candidates for choice in choices[:4])
     assert choices[4:] == [Choice(())] * 4
 
@@ -214,19 +225,19 @@ def mixed_reads(count: int) -> list[Read]:
 @pytest.mark.parametrize("vocab", [1009, 8192])
 def test_a_row_gives_the_same_whatever_stands_beside_it(dtype: torch.dtype, vocab: int) -> None:
     logits, reads = random_scores(5, 20, vocab).to(dtype), mixed_reads(20)
-    together = choose(logits, reads, {0, 1}, leave)
-    assert together == choose(logits, reads, {0, 1}, leave)
-    alone = [choose(logits[row : row + 1], [reads[row]], (), leave)[0] for row in range(20)]
+    together = choose(Plain(), logits, reads, {0, 1}, leave)
+    assert together == choose(Plain(), logits, reads, {0, 1}, leave)
+    alone = [choose(Plain(), logits[row : row + 1], [reads[row]], (), leave)[0] for row in range(20)]
     assert together == alone
     order = list(reversed(range(1, 20)))
-    turned = choose(logits[order], [reads[row] for row in order], (), leave)
+    turned = choose(Plain(), logits[order], [reads[row] for row in order], (), leave)
     assert turned == [together[row] for row in order]
 
 
 def test_samples_of_one_read_are_those_of_reads_apart() -> None:
     logits = random_scores(6, 1, 50)
-    (together,) = choose(logits, [Read(7, sampling=WHOLE, samples=(0, 3, 5))], (), leave)
-    apart = [choose(logits, [Read(7, sampling=WHOLE, samples=(each,))], (), leave)[0] for each in (0, 3, 5)]
+    (together,) = choose(Plain(), logits, [Read(7, sampling=WHOLE, samples=(0, 3, 5))], (), leave)
+    apart = [choose(Plain(), logits, [Read(7, sampling=WHOLE, samples=(each,))], (), leave)[0] for each in (0, 3, 5)]
     assert together.candidates == tuple(choice.candidates[0] for choice in apart)
     assert len({candidate.token for candidate in together.candidates}) > 1
 

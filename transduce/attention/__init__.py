@@ -18,15 +18,17 @@ from transduce.errors import ConfigError
 
 @cache
 def backends() -> tuple[AttentionBackend, ...]:
-    """Every backend in this folder, highest priority first."""
-    return tuple(sorted(_discover(), key=lambda backend: -backend.caps.priority))
+    """Every backend in this folder that this machine runs, highest priority first."""
+    return tuple(backend for backend in _discovered() if backend.missing() is None)
 
 
 @cache
 def named(name: str) -> AttentionBackend:
-    """The backend called `name`. Raises ConfigError if there is none."""
-    for backend in backends():
+    """The backend called `name`. Raises ConfigError if there is none, or if this machine lacks what it needs."""
+    for backend in _discovered():
         if backend.caps.name == name:
+            if missing := backend.missing():
+                raise ConfigError(f"attention backend {name!r} cannot run: {missing}. There are: {_names()}")
             return backend
     raise ConfigError(f"no attention backend {name!r}; there are: {_names()}")
 
@@ -51,6 +53,11 @@ def select(
             return backend
         refusals.append(f"{backend.caps.name} lacks {', '.join(lacks)}")
     raise ConfigError(f"no attention backend fits: {'; '.join(refusals)}. There are: {_names()}")
+
+
+@cache
+def _discovered() -> tuple[AttentionBackend, ...]:
+    return tuple(sorted(_discover(), key=lambda backend: -backend.caps.priority))
 
 
 def _discover() -> Iterator[AttentionBackend]:

@@ -70,6 +70,10 @@ class AttentionBackend(ABC):
 
     caps: Caps
 
+    def missing(self) -> str | None:
+        """What this machine lacks to run the backend, and the way out; None if nothing."""
+        return None
+
     @abstractmethod
     def block_bytes(self, depth: int, kv_heads: int, head_dim: int, block_size: int, dtype: torch.dtype) -> int:
         """Bytes of one physical block, `depth` layers deep."""

@@ -4,29 +4,27 @@ Owns the operators `attention_read` and `attention_write`, and the functions tha
 reads its meta and cache anew at every replay, so one recording is right for every later batch.
 """
 
-from torch import Tensor, ops
-from torch.library import Library
+from torch import Tensor
 
 from transduce.attention import named
 from transduce.attention.base import Attend, AttentionBackend, Meta
+from transduce.kernels.opaque import define, recording
 
-_LIBRARY = Library("transduce", "FRAGMENT")
-_LIBRARY.define("attention_write(str backend, Tensor(a!) cache, Tensor k, Tensor v, Tensor slots) -> ()")
-_LIBRARY.define(
-    "attention_read(str backend, Tensor q, Tensor cache, Tensor[] meta, int slab, float scale, bool causal,"
-    " Tensor? bias, float? softcap, int? window) -> Tensor"
-)
-_write = ops.transduce.attention_write.default
-_read = ops.transduce.attention_read.default
+DEVICES = ("CPU", "CUDA")
 
 
 def write(backend: AttentionBackend, cache: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> None:
     """AttentionBackend.write: store k, v [tokens, kv_heads, head_dim] at slots [tokens]."""
-    _write(backend.caps.name, cache, k, v, slots)
+    if recording():
+        _write(backend.caps.name, cache, k, v, slots)
+    else:
+        backend.write(cache, k, v, slots)
 
 
 def read(backend: AttentionBackend, q: Tensor, cache: Tensor, meta: Meta, slab: int, attend: Attend) -> Tensor:
     """AttentionBackend.read: attention of q [tokens, heads, head_dim] over pages, of the same shape."""
+    if not recording():
+        return backend.read(q, cache, meta, slab, attend)
     result: Tensor = _read(
         backend.caps.name,
         q,
@@ -68,8 +66,16 @@ def _shape_of_read(_: str, q: Tensor, *__: object) -> Tensor:
     return q.new_empty(q.shape)
 
 
-for _key in ("CPU", "CUDA"):
-    _LIBRARY.impl("attention_write", _run_write, _key)
-    _LIBRARY.impl("attention_read", _run_read, _key)
-_LIBRARY.impl("attention_write", _shape_of_write, "Meta")
-_LIBRARY.impl("attention_read", _shape_of_read, "Meta")
+_write = define(
+    "attention_write(str backend, Tensor(a!) cache, Tensor k, Tensor v, Tensor slots) -> ()",
+    _run_write,
+    _shape_of_write,
+    DEVICES,
+)
+_read = define(
+    "attention_read(str backend, Tensor q, Tensor cache, Tensor[] meta, int slab, float scale, bool causal,"
+    " Tensor? bias, float? softcap, int? window) -> Tensor",
+    _run_read,
+    _shape_of_read,
+    DEVICES,
+)

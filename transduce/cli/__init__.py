@@ -1,4 +1,4 @@
-"""The command line: transduce generate, transduce transcribe.
+"""The command line: transduce generate, transduce transcribe, transduce quantize.
 
 Owns flags, what is printed and exit codes: 0; 1 when inputs failed, the others being printed; 2 for a wrong command,
 argument or checkpoint; 130 after Ctrl-C. Results go to stdout in the order of the inputs, all else to stderr.
@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.exceptions import Abort, TyperException
 
 import transduce
-from transduce.cli import terminal
-from transduce.config import EngineConfig
+from transduce.cli import options, terminal
+from transduce.config import EngineConfig, from_options
 from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.errors import EngineError, RequestError, TransduceError
 from transduce.frontend.outputs import CompletionOutput, RequestOutput
@@ -26,36 +26,9 @@ if TYPE_CHECKING:
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
+MB = 1_000_000
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-def _option(text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, show_default=False)
-
-
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A checkpoint's folder, or a hub id.", show_default=False)]
-Json = Annotated[bool, _option("Print one JSON object a line.", "--json")]
-Verbose = Annotated[bool, _option("Say on stderr what the engine chose, such as dtype and memory.", "--verbose")]
-
-DType = Annotated[str | None, _option("auto, float32 or bfloat16.")]
-MaxNumSeqs = Annotated[int | None, _option("Answers in the making side by side.")]
-MaxModelLen = Annotated[int | None, _option("Longest source and longest answer, in tokens.")]
-Backend = Annotated[str | None, _option("Attention backend.")]
-LoadFormat = Annotated[str | None, _option("auto, safetensors, pt, or dummy for random weights.")]
-Tokenizer = Annotated[str | None, _option("Folder or hub id of another tokenizer.")]
-Revision = Annotated[str | None, _option("Branch, tag or commit on the hub.")]
-
-Text = typer.Argument(metavar="TEXT...", help="What MODEL is given; - reads lines from stdin.", show_default=False)
-Clip = typer.Argument(metavar="CLIP...", help="Audio files in any format FFmpeg reads.", show_default=False)
-
-MaxTokens = Annotated[int | None, _option("New tokens at most.")]
-Temperature = Annotated[float | None, _option("0 is greedy, above it samples.")]
-TopP = Annotated[float | None, _option("Sample from the likeliest tokens that make up this probability.")]
-TopK = Annotated[int | None, _option("Sample from this many tokens.")]
-Seed = Annotated[int | None, _option("Makes sampling repeatable.")]
-BeamWidth = Annotated[int | None, _option("Only 1 so far: greedy, whatever the checkpoint asks for.")]
-Samples = Annotated[int | None, _option("Answers to each text.", "--n")]
-Stop = Annotated[list[str] | None, _option("End the answer before this text; may be repeated.")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +62,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 @app.callback(invoke_without_command=True)
-def root(show_version: Annotated[bool, _option("Print the version.", "--version")] = False) -> None:
+def root(show_version: options.ShowVersion = False) -> None:
     """Run encoder-decoder transformers: text or speech in, text out."""
     if show_version:
         typer.echo(transduce.__version__)
@@ -99,29 +72,31 @@ def root(show_version: Annotated[bool, _option("Print the version.", "--version"
 @app.command()
 def generate(
     context: typer.Context,
-    model: Model,
-    texts: Annotated[list[str] | None, Text] = None,
-    file: Annotated[Path | None, _option("A file with one text a line; - reads stdin, also as TEXT.")] = None,
-    as_json: Json = False,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    seed: Seed = None,
-    beam_width: BeamWidth = None,
-    n: Samples = None,
-    stop: Stop = None,
-    ignore_eos: Annotated[bool, _option("Go on to --max-tokens.", "--ignore-eos")] = False,
-    logprobs: Annotated[int | None, _option("With --json: log-probabilities, and of so many likeliest tokens.")] = None,
-    truncate_prompt_tokens: Annotated[int | None, _option("Keep so many tokens of each TEXT.")] = None,
-    dtype: DType = None,
-    max_num_seqs: MaxNumSeqs = None,
-    max_model_len: MaxModelLen = None,
-    attention_backend: Backend = None,
-    load_format: LoadFormat = None,
-    tokenizer: Tokenizer = None,
-    revision: Revision = None,
-    verbose: Verbose = False,
+    model: options.Model,
+    texts: options.Texts = None,
+    file: options.File = None,
+    as_json: options.Json = False,
+    max_tokens: options.MaxTokens = None,
+    temperature: options.Temperature = None,
+    top_p: options.TopP = None,
+    top_k: options.TopK = None,
+    seed: options.Seed = None,
+    beam_width: options.BeamWidth = None,
+    n: options.Samples = None,
+    stop: options.Stop = None,
+    ignore_eos: options.IgnoreEos = False,
+    logprobs: options.Logprobs = None,
+    truncate_prompt_tokens: options.Truncate = None,
+    dtype: options.DType = None,
+    max_num_seqs: options.MaxNumSeqs = None,
+    max_model_len: options.MaxModelLen = None,
+    attention_backend: options.Backend = None,
+    quantization: options.Quantization = None,
+    quantization_keep: options.Keep = None,
+    load_format: options.LoadFormat = None,
+    tokenizer: options.Tokenizer = None,
+    revision: options.Revision = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Print what MODEL makes of each TEXT: a summary, a translation, whatever it was trained for."""
     sources = list(_sources(texts or [], file))
@@ -146,27 +121,29 @@ def generate(
 @app.command()
 def transcribe(
     context: typer.Context,
-    model: Model,
-    clips: Annotated[list[str], Clip],
-    language: Annotated[str | None, _option("The speech's, such as en; detected where it is not given.")] = None,
-    task: Annotated[str, _option("transcribe, or translate into English.")] = "transcribe",
-    prompt: Annotated[str | None, _option("What was said before, as context.")] = None,
-    timestamps: Annotated[bool, _option("Mark segments, as <|1.20|>.", "--timestamps")] = False,
-    as_json: Json = False,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    seed: Seed = None,
-    beam_width: BeamWidth = None,
-    dtype: DType = None,
-    max_num_seqs: MaxNumSeqs = None,
-    max_model_len: MaxModelLen = None,
-    attention_backend: Backend = None,
-    load_format: LoadFormat = None,
-    tokenizer: Tokenizer = None,
-    revision: Revision = None,
-    verbose: Verbose = False,
+    model: options.Model,
+    clips: options.Clips,
+    language: options.Language = None,
+    task: options.Task = "transcribe",
+    prompt: options.Before = None,
+    timestamps: options.Timestamps = False,
+    as_json: options.Json = False,
+    max_tokens: options.MaxTokens = None,
+    temperature: options.Temperature = None,
+    top_p: options.TopP = None,
+    top_k: options.TopK = None,
+    seed: options.Seed = None,
+    beam_width: options.BeamWidth = None,
+    dtype: options.DType = None,
+    max_num_seqs: options.MaxNumSeqs = None,
+    max_model_len: options.MaxModelLen = None,
+    attention_backend: options.Backend = None,
+    quantization: options.Quantization = None,
+    quantization_keep: options.Keep = None,
+    load_format: options.LoadFormat = None,
+    tokenizer: options.Tokenizer = None,
+    revision: options.Revision = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Print what is said in each CLIP, an audio file of at most 30 seconds."""
     params = _params(context)
@@ -177,6 +154,27 @@ def transcribe(
         name = f"{clip}: " if len(clips) > 1 else ""
         terminal.show(_heard(clip, heard.text, heard.language, heard.error) if as_json else [name + heard.text])
     _finish(clips, [heard.output for heard in said])
+
+
+@app.command()
+def quantize(
+    context: typer.Context,
+    model: options.Model,
+    out: options.Out,
+    quantization: options.Scheme = "int8",
+    quantization_keep: options.Keep = None,
+    revision: options.Revision = None,
+    verbose: options.Verbose = False,
+) -> None:
+    """Write MODEL with smaller weights to OUT, a folder that generate and transcribe take as a MODEL."""
+    _log(verbose)
+    given = _given(context, EngineConfig)
+    with terminal.interruptible():
+        from transduce.runtime.quantize import quantize as write
+
+        written = write(from_options(given.pop("model"), given), out, terminal.watched)
+    layers = f"{written.quantized} layers in {quantization}, {written.kept} kept"
+    terminal.show([f"{out}: {layers}, {written.before / MB:,.1f} MB to {written.after / MB:,.1f} MB"])
 
 
 def _sources(texts: Sequence[str], file: Path | None) -> Iterator[str]:
@@ -202,9 +200,7 @@ def _params(context: typer.Context) -> SamplingParams | BeamSearchParams:
 
 def _load(context: typer.Context, verbose: bool, command: str) -> "LLM":
     """The model that the command names. BadParameter where another command is the one for it."""
-    if verbose:
-        logging.basicConfig(format="%(name)s: %(message)s")
-        logging.getLogger("transduce").setLevel(logging.INFO)
+    _log(verbose)
     with terminal.interruptible():
         from transduce.llm import LLM
 
@@ -214,6 +210,12 @@ def _load(context: typer.Context, verbose: bool, command: str) -> "LLM":
     if command != fitting:
         raise typer.BadParameter(f"{llm.config.model!r} takes {media or 'text'}; use transduce {fitting}")
     return llm
+
+
+def _log(verbose: bool) -> None:
+    if verbose:
+        logging.basicConfig(format="%(name)s: %(message)s")
+        logging.getLogger("transduce").setLevel(logging.INFO)
 
 
 def _given(context: typer.Context, record: type) -> dict[str, Any]:

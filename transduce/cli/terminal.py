@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -50,6 +50,15 @@ def show(result: list[str] | dict[str, Any]) -> None:
     """Lines on stdout, or a line of JSON."""
     for line in result if isinstance(result, list) else [json.dumps(result, ensure_ascii=False)]:
         typer.echo(line)
+
+
+def watched(names: Iterable[str]) -> Iterable[str]:
+    """The names as they come, with a bar on stderr where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track([*names], "", console=console, transient=True, disable=not console.is_terminal)
 
 
 def complain(message: str) -> None:

@@ -3,6 +3,7 @@
 Owns what is read from /proc and /sys. Knows no model, no scheduler and no kernel.
 """
 
+import ctypes
 import os
 import resource
 from collections.abc import Callable
@@ -20,14 +21,25 @@ from transduce.errors import ConfigError
 T = TypeVar("T")
 
 
+KEPT_BYTES = 1 << 30
+"""Freed memory that the allocator keeps for the next step; see `_keep_freed_memory`."""
+
+LARGEST_KEPT = 32 << 20
+"""Allocations above this always come from the system, and go back to it: the C library allows no more."""
+
+
 class CPU(Device):
-    """The CPU. Making one sets torch's thread count to the cores this process may use, unless it is lower already."""
+    """The CPU. Making one sets torch's thread count to the cores this process may use, unless it is lower already.
+
+    It also has the C library keep freed memory.
+    """
 
     kind = "cpu"
     torch_device = torch.device("cpu")
 
     def __init__(self) -> None:
         torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))
+        _keep_freed_memory()
 
     def memory(self) -> Memory:
         """/proc/meminfo, bounded by the control group's limit where there is one."""
@@ -54,6 +66,18 @@ class CPU(Device):
     def capture(self, fn: Callable[..., T], *static: Tensor) -> Callable[[], T]:
         """A CPU has no graphs: the function itself."""
         return partial(fn, *static)
+
+
+def _keep_freed_memory() -> None:
+    """A step's buffers would be fresh pages of the system every time, and clearing those costs more than filling them.
+
+    Only glibc has the settings; elsewhere nothing happens.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3  # malloc.h
+        mallopt(trim_threshold, KEPT_BYTES)
+        mallopt(mmap_threshold, LARGEST_KEPT)
 
 
 def usable_cores() -> int:

@@ -1,6 +1,6 @@
 """Attention layers: projections around an attention backend's kernels. They know no cache layout and no mask.
 
-encoder rows ─> EncoderSelfAttention ─> encoder rows ─┬─> CrossAttention.write: K and V into "cross" pages, once
+encoder rows ─> EncoderSelfAttention ─> encoder rows ─┬─> CrossKV, CrossAttention.write: into "cross" pages, once
                                                      (the decoder never sees encoder rows)
 decoder rows ─> DecoderSelfAttention: K and V into "self" pages, read ─> CrossAttention: read ─> decoder rows
 """
@@ -14,8 +14,8 @@ from transduce.attention import ops
 from transduce.attention.base import Attend, AttentionBackend
 from transduce.layers.build import Builder
 from transduce.layers.kv import KVSlot
-from transduce.layers.linear import Linear
 from transduce.layers.step import GroupStep
+from transduce.quant.base import Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class EncoderSelfAttention:
     def build(cls, b: Builder, shape: HeadShape, attend: Attend) -> "EncoderSelfAttention":
         return cls(b.context.backend, shape, attend, _qkv(b, shape), _out(b, shape))
 
-    def __call__(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        """x [rows, d] -> [rows, d]; lengths: rows of each item."""
+    def __call__(self, x: Tensor, lengths: Sequence[int], residual: Tensor) -> Tensor:
+        """x [rows, d] -> [rows, d], plus residual [rows, d]; lengths: rows of each item."""
         q, k, v = _split(self.qkv(x), 3, self.shape.heads)
-        return self.out(self.backend.varlen(q, k, v, lengths, self.attend).flatten(1))
+        return self.out(self.backend.varlen(q, k, v, lengths, self.attend).flatten(1), plus=residual)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,13 +68,13 @@ class DecoderSelfAttention:
     def build(cls, b: Builder, shape: HeadShape, attend: Attend, slot: KVSlot) -> "DecoderSelfAttention":
         return cls(b.context.backend, shape, attend, slot, _qkv(b, shape), _out(b, shape))
 
-    def __call__(self, x: Tensor, step: GroupStep) -> Tensor:
-        """x [tokens, d] -> [tokens, d]; their K and V are stored at step.slots."""
+    def __call__(self, x: Tensor, step: GroupStep, residual: Tensor) -> Tensor:
+        """x [tokens, d] -> [tokens, d], plus residual [tokens, d]; their K and V are stored at step.slots."""
         assert step.slots is not None, "self-attention writes the step's K and V"
         q, k, v = _split(self.qkv(x), 3, self.shape.heads)
         ops.write(self.backend, self.slot.cache, k, v, step.slots[self.slot.slab])
         read = ops.read(self.backend, q, self.slot.cache, step.meta, self.slot.slab, self.attend)
-        return self.out(read.flatten(1))
+        return self.out(read.flatten(1), plus=residual)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,28 +86,45 @@ class CrossAttention:
     attend: Attend
     slot: KVSlot
     q: Linear
-    kv: Linear
     out: Linear
 
     @classmethod
     def build(cls, b: Builder, shape: HeadShape, attend: Attend, slot: KVSlot) -> "CrossAttention":
-        q_bias, k_bias, v_bias, _ = shape.bias
-        q = b.linear("q_proj", shape.d, shape.width, bias=q_bias)
-        kv = b.for_encoder_rows().linear(
-            ("k_proj", "v_proj"), shape.d, (shape.width, shape.width), bias=(k_bias, v_bias)
-        )
-        return cls(b.context.backend, shape, attend, slot, q, kv, _out(b, shape))
+        q = b.linear("q_proj", shape.d, shape.width, bias=shape.bias[0])
+        return cls(b.context.backend, shape, attend, slot, q, _out(b, shape))
 
-    def write(self, encoded: Tensor, slots: Tensor) -> None:
-        """Store K and V of encoder rows [rows, d] at slots [slabs, rows]."""
-        k, v = _split(self.kv(encoded), 2, self.shape.heads)
+    def write(self, k: Tensor, v: Tensor, slots: Tensor) -> None:
+        """Store k, v [rows, heads, head_dim] of encoder rows at slots [slabs, rows]."""
         ops.write(self.backend, self.slot.cache, k, v, slots[self.slot.slab])
 
-    def __call__(self, x: Tensor, step: GroupStep) -> Tensor:
-        """x [tokens, d] -> [tokens, d]."""
+    def __call__(self, x: Tensor, step: GroupStep, residual: Tensor) -> Tensor:
+        """x [tokens, d] -> [tokens, d], plus residual [tokens, d]."""
         (q,) = _split(self.q(x), 1, self.shape.heads)
         read = ops.read(self.backend, q, self.slot.cache, step.meta, self.slot.slab, self.attend)
-        return self.out(read.flatten(1))
+        return self.out(read.flatten(1), plus=residual)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossKV:
+    """Cross-attention's K and V of all decoder layers, projected at once."""
+
+    shape: HeadShape
+    linear: Linear
+
+    @classmethod
+    def build(cls, b: Builder, shape: HeadShape, scopes: Sequence[str]) -> "CrossKV":
+        """scopes: each layer's cross-attention, below `b`."""
+        names = tuple(f"{scope}.{name}" for scope in scopes for name in ("k_proj", "v_proj"))
+        linear = b.for_encoder_rows().linear(
+            names, shape.d, (shape.width,) * len(names), bias=shape.bias[1:3] * len(scopes)
+        )
+        return cls(shape, linear)
+
+    def __call__(self, encoded: Tensor) -> tuple[Tensor, ...]:
+        """encoded [rows, d] to a view [2 (k, v), rows, heads, head_dim] per layer."""
+        kv = self.linear(encoded).unflatten(1, (-1, 2, self.shape.heads, self.shape.head_dim))
+        layers: tuple[Tensor, ...] = kv.permute(1, 2, 0, 3, 4).unbind()
+        return layers
 
 
 def _qkv(b: Builder, shape: HeadShape) -> Linear:

@@ -3,19 +3,21 @@
 Owns Weights, Context and Builder. Knows no family and no file format: names are what a family's `rename` made of them.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from transduce.attention.base import AttentionBackend
-from transduce.layers.embedding import Embedding
+from transduce.layers.embedding import Embedding, IntegerEmbedding
 from transduce.layers.kv import KVSlot
-from transduce.layers.linear import Linear
 from transduce.layers.norm import LayerNorm, RMSNorm
-from transduce.quant.base import Activation, Epilogue, ParamSpec, Scheme
+from transduce.quant.base import Activation, Epilogue, Linear, ParamSpec, Scheme
+from transduce.quant.keep import Keep, SideBySide
+from transduce.quant.none import Unquantized
 
 DECODER_TILE = 64
 """Rows per kernel call on the decoder's side, where few rows are the rule; see `Scheme.linear`."""
@@ -30,7 +32,10 @@ class Weights(Protocol):
     """A checkpoint's tensors by the model's names. A tensor that is neither got nor asked for is an unknown one."""
 
     def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor as stored, any float type; CheckpointError where it is missing or of another shape."""
+        """The tensor as stored, any float type, or int8 beside a `weight_scale`.
+
+        CheckpointError where it is missing or of another shape.
+        """
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds the tensor."""
@@ -38,23 +43,35 @@ class Weights(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
-    """What a model is built for. kv: (group, layer) to that layer's place in the KV pool."""
+    """What a model is built for.
+
+    kv: (group, layer) to that layer's place in the KV pool. keep: the layers that `scheme` does not hold for.
+    """
 
     backend: AttentionBackend
     scheme: Scheme
     dtype: torch.dtype
     device: torch.device
     kv: Callable[[str, int], KVSlot]
+    keep: Keep = field(default_factory=Keep)
+
+    def scheme_of(self, layer: str) -> Scheme:
+        """How the layer of this name stores its weight."""
+        return Unquantized() if self.keep.covers(layer) else self.scheme
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Builder:
-    """A scope of the checkpoint, such as "decoder.layers.0.", and what to build for."""
+    """A scope of the checkpoint, such as "decoder.layers.0.", and what to build for.
+
+    tables: those built so far, by name, for both sides of a model share theirs.
+    """
 
     weights: Weights
     context: Context
     prefix: str = ""
     tile: int = DECODER_TILE
+    tables: dict[str, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
 
     def at(self, scope: str) -> "Builder":
         """The scope below this one; dots in `scope` go deeper."""
@@ -72,13 +89,19 @@ class Builder:
         """The first of several names for one table whose weight the checkpoint holds; names[0] where it holds none."""
         return next(iter([name for name in names if self.has(f"{name}.weight")]), names[0])
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor in the model's dtype, on its device."""
-        return self.weights.get(self.prefix + name, shape).to(self.context.device, self.context.dtype)
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor in the model's dtype unless another is given, on its device."""
+        return self.weights.get(self.prefix + name, shape).to(self.context.device, dtype or self.context.dtype)
 
-    def embedding(self, name: str, rows: int, d: int, scale: float = 1.0) -> Embedding:
-        """A table [rows, d]."""
-        return Embedding(self.tensor(f"{name}.weight", (rows, d)), scale)
+    def embedding(self, name: str, rows: int, d: int, scale: float = 1.0) -> Embedding | IntegerEmbedding:
+        """A table [rows, d] of tokens."""
+        layer = self.prefix + name
+        if layer not in self.tables:
+            self.tables[layer] = self.context.scheme_of(layer).table(self._params(name, rows, d))
+        table, row_scale = self.tables[layer]
+        if row_scale is None:
+            return Embedding(table, scale)
+        return IntegerEmbedding(table, row_scale * scale, self.context.dtype)
 
     def layer_norm(self, name: str, d: int, eps: float = 1e-5) -> LayerNorm:
         """LayerNorm with weight and bias."""
@@ -95,25 +118,50 @@ class Builder:
         out_features: int | tuple[int, ...],
         bias: bool | tuple[bool, ...] | Tensor = True,
         activation: Activation | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Linear:
         """A linear layer; several names are fused into one, their outputs side by side in the order given.
 
-        bias: whether each has one in the checkpoint, or the bias itself [out].
+        bias: whether each has one in the checkpoint, or the bias itself [out]. dtype: of the results; None: the
+        model's.
         """
-        names, outs = _each(names), _each(out_features)
-        parts = list(zip(names, outs, strict=True))
-        scheme = self.context.scheme
-        prepared = scheme.prepare(self._fused(parts, in_features))
-        return Linear(scheme, prepared, Epilogue(self._bias(parts, bias), activation), self.tile)
+        parts = list(zip(_each(names), _each(out_features), strict=True))
+        epilogue = Epilogue(dtype or self.context.dtype, self._bias(parts, bias), activation)
+        layers = [self._alike(run, in_features, share) for run, share in self._runs(parts, epilogue)]
+        return layers[0] if len(layers) == 1 else SideBySide(tuple(layers))
+
+    def _runs(
+        self, parts: Sequence[tuple[str, int]], epilogue: Epilogue
+    ) -> Iterator[tuple[list[tuple[str, int]], Epilogue]]:
+        """Neighbours of one scheme, and their share of the epilogue."""
+        start = 0
+        for _, run in groupby(parts, key=lambda part: self.context.keep.covers(self.prefix + part[0])):
+            alike = list(run)
+            stop = start + sum(out for _, out in alike)
+            yield alike, replace(epilogue, bias=None if epilogue.bias is None else epilogue.bias[start:stop])
+            start = stop
+
+    def _alike(self, parts: Sequence[tuple[str, int]], in_features: int, epilogue: Epilogue) -> Linear:
+        scheme = self._scheme(parts[0][0])
+        return scheme.prepare(self._fused(parts, in_features), epilogue, self.tile)
 
     def _fused(self, parts: Sequence[tuple[str, int]], in_features: int) -> dict[str, Tensor]:
+        """The tensors of layers of one scheme."""
         layers = [self._params(name, out, in_features) for name, out in parts]
-        specs = self.context.scheme.params(parts[0][1], in_features)
+        specs = self._scheme(parts[0][0]).params(parts[0][1], in_features)
         return {key: _joined([layer[key] for layer in layers], spec) for key, spec in specs.items()}
 
     def _params(self, name: str, out: int, in_features: int) -> dict[str, Tensor]:
-        specs = self.context.scheme.params(out, in_features)
-        return {key: self.tensor(f"{name}.{key}", spec.shape) for key, spec in specs.items()}
+        """A layer's tensors as its scheme has them: stored so, or made of a weight in floats."""
+        scheme = self._scheme(name)
+        specs = scheme.params(out, in_features)
+        if all(key == "weight" or self.has(f"{name}.{key}") for key in specs):
+            return {key: self.tensor(f"{name}.{key}", spec.shape, spec.dtype) for key, spec in specs.items()}
+        weight = self.weights.get(f"{self.prefix}{name}.weight", (out, in_features))
+        return scheme.quantize(weight.to(self.context.device))
+
+    def _scheme(self, name: str) -> Scheme:
+        return self.context.scheme_of(self.prefix + name)
 
     def _bias(self, parts: Sequence[tuple[str, int]], bias: bool | tuple[bool, ...] | Tensor) -> Tensor | None:
         if isinstance(bias, Tensor):

@@ -22,10 +22,22 @@ class Embedding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class IntegerEmbedding:
+    """table[ids] * scale[ids], rounded to dtype: table [rows, d] int8, scale [rows] float32; ids as for Embedding."""
+
+    table: Tensor
+    scale: Tensor
+    dtype: torch.dtype
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return (F.embedding(ids, self.table) * self.scale[ids, None]).to(self.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TokenEmbedding:
     """What a text stack starts from: norm(tokens + positions), each but the tokens where the model has it."""
 
-    tokens: Embedding
+    tokens: Embedding | IntegerEmbedding
     positions: Embedding | None = None
     norm: Norm | None = None
 

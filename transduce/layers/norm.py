@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from transduce.kernels import ops
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,7 +16,7 @@ class LayerNorm:
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        return ops.layer_norm(x, self.weight, self.bias, self.eps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,8 +27,7 @@ class RMSNorm:
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        mean = x.float().square().mean(-1, keepdim=True)
-        return self.weight * (x * torch.rsqrt(mean + self.eps)).to(self.weight.dtype)
+        return ops.rms_norm(x, self.weight, self.eps)
 
 
 Norm = LayerNorm | RMSNorm

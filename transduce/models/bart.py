@@ -56,7 +56,7 @@ def build(config: BartConfig, b: Builder) -> TextModel:
 def _input(config: BartConfig, b: Builder, side: str) -> TokenEmbedding:
     scale = config.d_model**0.5 if config.scale_embedding else 1.0
     rows = config.max_position_embeddings + POSITION_OFFSET
-    positions = b.embedding(f"{side}.embed_positions", rows, config.d_model).table[POSITION_OFFSET:]
+    positions = b.tensor(f"{side}.embed_positions.weight", (rows, config.d_model))[POSITION_OFFSET:]
     return TokenEmbedding(
         b.embedding(_table(b, f"{side}.embed_tokens"), config.vocab_size, config.d_model, scale),
         Embedding(positions),

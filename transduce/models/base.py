@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -27,8 +27,16 @@ from transduce.rules.base import LogitsRule
 Decode = Callable[[Sequence[int]], str]
 """Token ids to text."""
 
-Head = Callable[[Tensor], Tensor]
-"""Hidden rows [reads, d] to values, for "lm" logits [reads, vocab]."""
+
+class Head(Protocol):
+    """Hidden rows to values."""
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """hidden [reads, d] to values [reads, ...]; for "lm" logits [reads, vocab]."""
+
+    def best(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The greatest value of each row and its index, the lowest of equals: two [reads]."""
+
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def _positions(config: MarianConfig, b: Builder, name: str) -> Embedding:
     """The stored table, which may have been learned; checkpoints that leave it out have sines."""
     rows = config.max_position_embeddings
     if b.has(f"{name}.weight"):
-        return b.embedding(name, rows, config.d_model)
+        return Embedding(b.tensor(f"{name}.weight", (rows, config.d_model)))
     return Embedding(sinusoidal(rows, config.d_model).to(b.context.device, b.context.dtype))
 
 

@@ -145,8 +145,7 @@ def _bias(config: T5Config, b: Builder, side: str) -> Tensor:
 
 def _head(config: T5Config, b: Builder) -> LMHead:
     """Tied unless the checkpoint has a head of its own, whatever its config says."""
-    linear = b.linear(_table(b, "lm_head"), config.d_model, config.vocab_size, bias=False)
-    return LMHead(linear, config.logits_scale)
+    return LMHead.build(b, _table(b, "lm_head"), config.d_model, config.vocab_size, scale=config.logits_scale)
 
 
 def rename(name: str) -> str | None:

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from transduce.core.request import EncoderItem
 from transduce.errors import RequestError
 from transduce.layers.build import Builder
 from transduce.layers.embedding import TokenEmbedding
-from transduce.layers.linear import Linear
 from transduce.layers.step import EncoderBatch, StepInput
 from transduce.models.base import Head, KVGroup, Model, Processor, Spec
 from transduce.models.config import generation_fields, start_token
+from transduce.quant.base import Linear
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
 from transduce.stacks.style import Style
@@ -69,19 +70,31 @@ class TextModel(Model):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LMHead:
-    """Hidden rows [reads, d], scaled, to logits [reads, vocab]."""
+    """Hidden rows [reads, d], scaled, to logits [reads, vocab] in float32: half precision would make ties of them."""
 
     linear: Linear
     scale: float = 1.0
 
+    @classmethod
+    def build(
+        cls, b: Builder, name: str, d: int, vocab: int, bias: bool | Tensor = False, scale: float = 1.0
+    ) -> "LMHead":
+        return cls(b.linear(name, d, vocab, bias=bias, dtype=torch.float32), scale)
+
     def __call__(self, hidden: Tensor) -> Tensor:
-        return self.linear(hidden if self.scale == 1.0 else hidden * self.scale)
+        return self.linear(self._scaled(hidden))
+
+    def best(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        return self.linear.best(self._scaled(hidden))
+
+    def _scaled(self, hidden: Tensor) -> Tensor:
+        return hidden if self.scale == 1.0 else hidden * self.scale
 
 
 def biased_head(b: Builder, name: str, d: int, vocab: int) -> LMHead:
     """The head of BART's relatives, with `final_logits_bias`: zero where a checkpoint was saved without it."""
     bias = b.tensor("final_logits_bias", (1, vocab))[0] if b.has("final_logits_bias") else False
-    return LMHead(b.linear(name, d, vocab, bias=bias))
+    return LMHead.build(b, name, d, vocab, bias)
 
 
 class TextProcessor(Processor):

@@ -1,54 +1,83 @@
 """The contract of a weight scheme: how a linear layer stores its weight and multiplies by it.
 
-Owns Rows, Epilogue, ParamSpec and Scheme. Knows no layer and no model.
+Owns Linear, Epilogue, ParamSpec and Scheme. Knows no layer and no model.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+
+from transduce.kernels import ops
 
 Activation = Literal["relu", "gelu", "gelu_new", "silu"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Epilogue:
-    """What follows the matmul: out = activation(x @ weight.T + bias)."""
+    """What follows the matmul: out = activation(x @ weight.T + bias), rounded to `dtype`."""
 
+    dtype: torch.dtype
     bias: Tensor | None = None
     activation: Activation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
-    """One stored tensor of a linear layer: its shape, and which of its dimensions follow the layer's out and in."""
+    """One stored tensor of a linear layer: its shape, and which of its dimensions follow the layer's out and in.
+
+    dtype: what it is loaded as; None: the model's.
+    """
 
     shape: tuple[int, ...]
     out_dim: int | None
     in_dim: int | None
+    dtype: torch.dtype | None = None
+
+
+class Linear(ABC):
+    """A loaded linear layer. A row of the result never depends on the other rows."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor, times: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
+        """activation(x @ weight.T + bias) [* times] [+ plus]; x [rows, in] -> [rows, out], as are times and plus."""
+
+
+    def best(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row of self(x) the greatest value and its index, the lowest of equals: two [rows]."""
+        return ops.best(self(x))
 
 
 class Scheme(ABC):
-    """How a linear layer's weight is stored and used. A row of the result never depends on the other rows."""
+    """How the weight of a linear layer, or of a table of tokens, is stored and used.
+
+    name: what `quantization` calls it; None: not to be asked for.
+    """
+
+    name: ClassVar[str | None] = None
 
     @abstractmethod
     def params(self, out_features: int, in_features: int) -> dict[str, ParamSpec]:
         """The tensors a checkpoint holds for such a layer."""
 
-    @abstractmethod
-    def prepare(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """The loaded tensors in the form `linear` uses (packed, transposed); called once."""
+    def quantize(self, weight: Tensor) -> dict[str, Tensor]:
+        """Those tensors, made of a weight [out, in] of any float type."""
+        return {"weight": weight}
+
+    def table(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Rows [rows, d] to be looked up, and what each is multiplied by [rows], float32; None: nothing."""
+        return tensors["weight"], None
 
     @abstractmethod
-    def linear(self, x: Tensor, prepared: tuple[Tensor, ...], epilogue: Epilogue, tile: int) -> Tensor:
-        """x [rows, in] -> [rows, out].
+    def prepare(self, tensors: Mapping[str, Tensor], epilogue: Epilogue, tile: int) -> Linear:
+        """The layer of these tensors; called once.
 
-        tile: rows of every kernel call, where a row's bits depend on their number; always the same for one layer.
+        tile: rows of every kernel call, where a row's bits depend on their number.
         """
 
     @abstractmethod
     def call_rows(self, dtype: torch.dtype, device: torch.device, tile: int) -> int:
-        """Rows to which a smaller call of `linear` is padded: a step laid out in as many spares it the copying."""
+        """Rows to which a smaller call is padded: a step laid out in as many spares it the copying."""

@@ -1,16 +1,19 @@
-"""The scheme of a plain checkpoint: weights in the model's dtype, packed for oneDNN on a CPU.
+"""The scheme of a plain checkpoint: weights in the model's dtype, packed for the CPU kernels or for oneDNN.
 
-Owns the rule that keeps a row's bits independent of the other rows (see `Rows`). Knows no layer and no model.
+Owns the rule that keeps a row's bits independent of the other rows in torch's matmuls (see `Rows`). Knows no layer
+and no model.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.quant.base import Activation, Epilogue, ParamSpec, Scheme
+from transduce.quant.base import Activation, Epilogue, Linear, ParamSpec, Scheme
+from transduce.quant.native import NativeLinear, available
 
 MIN_ROWS = 4
 """Matmuls on fewer rows take other kernels, whose sums run in another order."""
@@ -47,19 +50,39 @@ class Unquantized(Scheme):
     def params(self, out_features: int, in_features: int) -> dict[str, ParamSpec]:
         return {"weight": ParamSpec((out_features, in_features), out_dim=0, in_dim=1)}
 
-    def prepare(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    def prepare(self, tensors: Mapping[str, Tensor], epilogue: Epilogue, tile: int) -> Linear:
         weight = tensors["weight"]
-        if not _packs(weight.dtype, weight.device):
-            return (weight,)
-        return (torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None),)
-
-    def linear(self, x: Tensor, prepared: tuple[Tensor, ...], epilogue: Epilogue, tile: int) -> Tensor:
-        (weight,) = prepared
-        rule = _rows(weight.dtype, packed=weight.is_mkldnn)
-        return _by_rows(x, rule, tile, lambda part: _linear(part, weight, epilogue))
+        if _native(weight.dtype, weight.device):
+            return NativeLinear.pack(weight, None, epilogue)
+        if _packs(weight.dtype, weight.device):
+            weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
+        return TorchLinear(weight, epilogue, tile)
 
     def call_rows(self, dtype: torch.dtype, device: torch.device, tile: int) -> int:
+        if _native(dtype, device):
+            return 1
         return tile if _rows(dtype, _packs(dtype, device)) is Rows.TILE else MIN_ROWS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TorchLinear(Linear):
+    """A layer by torch's matmuls. weight [out, in], plain or in oneDNN's form."""
+
+    weight: Tensor
+    epilogue: Epilogue
+    tile: int
+
+    def __call__(self, x: Tensor, times: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
+        rule = _rows(self.weight.dtype, packed=self.weight.is_mkldnn)
+        out = _by_rows(x, rule, self.tile, lambda part: _linear(part, self.weight, self.epilogue))
+        out = out.to(self.epilogue.dtype)
+        out = out if times is None else out * times
+        return out if plus is None else out + plus
+
+
+def _native(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the kernels multiply such weights; float32 is left to oneDNN, which is faster at it."""
+    return dtype == torch.bfloat16 and available(device)
 
 
 def _packs(dtype: torch.dtype, device: torch.device) -> bool:

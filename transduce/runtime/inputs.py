@@ -135,17 +135,13 @@ class StaticInputs:
 
     def fill(self, step: HostStep) -> None:
         """Write a step that fits the bucket; rows past its own are padded: they see nothing and write to block 0."""
-        self._copy(self._tokens, step.tokens)
-        self._copy(self._positions, step.positions)
-        self._copy(self._slots, step.slots)
+        for buffer, data in ((self._tokens, step.tokens), (self._positions, step.positions), (self._slots, step.slots)):
+            padded = np.zeros(buffer.shape, dtype=np.int64)
+            padded[..., : data.shape[-1]] = data
+            buffer.copy_(self._device.tensor(padded, torch.int64))
         for name, segments, width in self._bucket.groups:
             padded = _pad(step.segments[name], self._bucket.tokens, segments, width)
             self._backend.plan(padded, self._metas[name])
-
-    def _copy(self, buffer: Tensor, data: Ints) -> None:
-        length = data.shape[-1]
-        buffer[..., :length].copy_(self._device.tensor(data, torch.int64))
-        buffer[..., length:].zero_()
 
 
 def _nothing(tokens: int, segments: int, width: int, slabs: int) -> Segments:
@@ -158,8 +154,9 @@ def _pad(own: Segments, tokens: int, segments: int, width: int) -> Segments:
     count, used, slabs = len(own.q_len), own.blocks.shape[1], own.blocks.shape[2]
     blocks = np.zeros((segments, width, slabs), dtype=np.int32)
     blocks[:count, :used] = own.blocks
-    columns = (np.pad(each, (0, segments - count)) for each in (own.q_len, own.q_pos, own.kv_len, own.table))
-    q_len, q_pos, kv_len, table = columns
+    q_len, q_pos, kv_len, table = np.zeros((4, segments), dtype=np.int32)
+    for column, given in ((q_len, own.q_len), (q_pos, own.q_pos), (kv_len, own.kv_len), (table, own.table)):
+        column[:count] = given
     q_len[count] = tokens - own.q_len.sum()
     return Segments(q_len, q_pos, kv_len, blocks, table)
 

@@ -50,17 +50,28 @@ class CheckpointWeights:
         return name in self._tensors
 
     def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor as stored, any float type; CheckpointError where it is missing or of another shape."""
+        """The tensor as stored, any float type, or int8 beside a `weight_scale`.
+
+        CheckpointError where it is missing or of another shape or type.
+        """
         if not self.has(name):
             raise self._error(f"has no tensor {name!r}{self._closest(name)}; {MISMATCH}")
         tensor = self._tensors[name]
         if tuple(tensor.shape) != shape:
             raise self._misshapen(name, tuple(tensor.shape), shape)
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() and f"{name}_scale" not in self._tensors:
             raise self._error(
                 f"has {self._stored[name]!r} in {tensor.dtype}: give a checkpoint in float32, bfloat16 or float16"
             )
         return tensor.contiguous()
+
+    def stored(self, name: str) -> str:
+        """The name in the checkpoint of a tensor that it holds."""
+        return self._stored[name]
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor that the checkpoint holds, whatever its shape and type."""
+        return self._tensors[name]
 
     def finish(self) -> None:
         """To be called when the model is built: CheckpointError names tensors that nobody asked for."""

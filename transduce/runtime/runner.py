@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transduce.core.plan import EncodeJob, StepPlan, StepResult
 from transduce.device.base import Device
-from transduce.models.base import Model
+from transduce.models.base import Head, Model
 from transduce.runtime.graphs import Graphs
 from transduce.runtime.inputs import Wanted, cross_slots, encoder_batch, host_step
 from transduce.runtime.layout import KVLayout
@@ -62,16 +62,15 @@ class Runner:
     def _read(self, hidden: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
         for head, reads in groupby(sorted(wanted, key=_head), key=_head):
             for part in _slices(list(reads), self._rows_per_slice):
-                logits = self._model.heads[head](hidden[[each.row for each in part]])
-                self._choose(logits, part, result)
+                self._choose(self._model.heads[head], hidden[[each.row for each in part]], part, result)
 
-    def _choose(self, logits: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
+    def _choose(self, head: Head, hidden: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
         obeying = {row for row, each in enumerate(wanted) if self.rules.obeys(each.seq_id)}
 
         def edit(rows: Sequence[int], scores: Tensor) -> None:
             self.rules.edit([wanted[row].seq_id for row in rows], scores)
 
-        choices = choose(logits, [each.read for each in wanted], obeying, edit)
+        choices = choose(head, hidden, [each.read for each in wanted], obeying, edit)
         for each, choice in zip(wanted, choices, strict=True):
             result.candidates[each.seq_id] = choice.candidates
             if choice.observed is not None:

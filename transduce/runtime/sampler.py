@@ -13,6 +13,8 @@ from torch import Tensor
 
 from transduce.core.plan import Candidate
 from transduce.core.request import Read, Sampling
+from transduce.kernels import ops
+from transduce.models.base import Head
 
 Edit = Callable[[Sequence[int], Tensor], None]
 """edit(rows, scores) changes scores [len(rows), vocab] in place; scores[i] are those of row rows[i]."""
@@ -31,20 +33,20 @@ class Choice:
     observed: tuple[tuple[int, float], ...] | None = None
 
 
-def choose(logits: Tensor, reads: Sequence[Read], edited: Collection[int], edit: Edit) -> list[Choice]:
-    """What each row of logits [rows, vocab] gives for its read; of equal scores the lower token is the better.
+def choose(head: Head, hidden: Tensor, reads: Sequence[Read], edited: Collection[int], edit: Edit) -> list[Choice]:
+    """What each row of hidden [rows, d] gives for its read; of equal scores the lower token is the better.
 
-    Rows in `edited`, and those whose reads sample or report log-probabilities, are copied to float32 and handed
-    to one call of `edit`; the others cost a maximum. Reported log-probabilities are of scores that are edited but
-    not warped.
+    Rows in `edited`, and those whose reads sample or report log-probabilities, get all of the head's scores, in
+    float32, and are handed to one call of `edit`; of the others only the best score is asked. Reported
+    log-probabilities are of scores that are edited but not warped.
     """
     scored = [row for row, read in enumerate(reads) if row in edited or not _only_best(read)]
     if not scored:
-        return _best(logits)
-    choices = _best(logits) if len(scored) < len(reads) else [Choice(())] * len(reads)
-    scores = logits[scored].to(torch.float32)
+        return _best(*head.best(hidden))
+    choices = _best(*head.best(hidden)) if len(scored) < len(reads) else [Choice(())] * len(reads)
+    scores = head(hidden[scored]).to(torch.float32)
     edit(scored, scores)
-    for row, line, best in zip(scored, scores, _best(scores), strict=True):
+    for row, line, best in zip(scored, scores, _best(*ops.best(scores)), strict=True):
         choices[row] = _answer(line, reads[row], best)
     return choices
 
@@ -85,9 +87,7 @@ def _only_best(read: Read) -> bool:
     return read.sampling is None and read.logprobs is None
 
 
-def _best(scores: Tensor) -> list[Choice]:
-    # max rather than argmax: it tells rows without any allowed token in the same pass, and is faster on CPU.
-    values, tokens = scores.max(-1)
+def _best(values: Tensor, tokens: Tensor) -> list[Choice]:
     return [
         Choice((Candidate(token, None),) if math.isfinite(value) else ())
         for value, token in zip(values.tolist(), tokens.tolist(), strict=True)

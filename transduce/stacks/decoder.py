@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from transduce.attention.base import Attend
-from transduce.layers.attention import CrossAttention, DecoderSelfAttention
+from transduce.layers.attention import CrossAttention, CrossKV, DecoderSelfAttention
 from transduce.layers.build import Builder
 from transduce.layers.norm import Norm
 from transduce.layers.step import StepInput
 from transduce.stacks.style import FeedForward, Residual, Style
+
+
+CROSS_ROWS = 256
+"""Encoder rows whose K and V of all layers are made at once, and written while they are in the cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,8 +41,8 @@ class DecoderLayer:
 
     def __call__(self, x: Tensor, step: StepInput) -> Tensor:
         """x [tokens, d] -> [tokens, d]."""
-        x = self.around_attention(x, lambda rows: self.attention(rows, step.groups["self"]))
-        x = self.around_cross(x, lambda rows: self.cross(rows, step.groups["cross"]))
+        x = self.around_attention(x, lambda rows, residual: self.attention(rows, step.groups["self"], residual))
+        x = self.around_cross(x, lambda rows, residual: self.cross(rows, step.groups["cross"], residual))
         return self.around_feed_forward(x, self.feed_forward)
 
 
@@ -47,19 +51,24 @@ class DecoderStack:
     """One step's tokens through all layers."""
 
     layers: tuple[DecoderLayer, ...]
+    cross_kv: CrossKV
     norm: Norm | None
 
     @classmethod
     def build(cls, b: Builder, style: Style, bias: Tensor | None = None) -> "DecoderStack":
         """`b` at the stack's scope. bias: relative position bias of every layer's self-attention, as in `Attend`."""
         attend = Attend(style.scale, causal=True, bias=bias)
-        layers = tuple(DecoderLayer.build(b.at(f"layers.{i}"), style, i, attend) for i in range(style.layers))
-        return cls(layers, style.build_final_norm(b))
+        scopes = [f"layers.{i}" for i in range(style.layers)]
+        layers = tuple(DecoderLayer.build(b.at(scope), style, i, attend) for i, scope in enumerate(scopes))
+        cross_kv = CrossKV.build(b, style.head_shape, [f"{scope}.encoder_attn" for scope in scopes])
+        return cls(layers, cross_kv, style.build_final_norm(b))
 
     def write_cross(self, encoded: Tensor, slots: Tensor) -> None:
         """Store every layer's cross K and V of encoder rows [rows, d] at slots [slabs, rows]."""
-        for layer in self.layers:
-            layer.cross.write(encoded, slots)
+        for start in range(0, len(encoded), CROSS_ROWS):
+            rows = slice(start, start + CROSS_ROWS)
+            for layer, (k, v) in zip(self.layers, self.cross_kv(encoded[rows]), strict=True):
+                layer.cross.write(k, v, slots[:, rows])
 
     def __call__(self, x: Tensor, step: StepInput) -> Tensor:
         """x [tokens, d] -> [tokens, d]."""

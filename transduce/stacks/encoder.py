@@ -32,7 +32,7 @@ class EncoderLayer:
 
     def __call__(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
         """x [rows, d] -> [rows, d]."""
-        x = self.around_attention(x, lambda rows: self.attention(rows, lengths))
+        x = self.around_attention(x, lambda rows, residual: self.attention(rows, lengths, residual))
         return self.around_feed_forward(x, self.feed_forward)
 
 

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from transduce.layers.attention import HeadShape
 from transduce.layers.build import Builder
-from transduce.layers.linear import Linear
 from transduce.layers.norm import Norm
-from transduce.quant.base import Activation
+from transduce.quant.base import Activation, Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,9 @@ class Residual:
     def build(cls, b: Builder, style: Style, name: str) -> "Residual":
         return cls(style.build_norm(b, name), style.pre_norm)
 
-    def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """x [rows, d] -> [rows, d]."""
-        return x + sublayer(self.norm(x)) if self.pre_norm else self.norm(x + sublayer(x))
+    def __call__(self, x: Tensor, sublayer: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """x [rows, d] -> [rows, d]; sublayer(rows, residual) adds the residual itself, in its last linear layer."""
+        return sublayer(self.norm(x), x) if self.pre_norm else self.norm(sublayer(x, x))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,10 +80,10 @@ class FeedForward:
             return cls(_widening(b, style, "fc1", style.activation), fc2, None)
         return cls(_widening(b, style, "fc1", None), fc2, _widening(b, style, "gate", style.activation))
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """x [rows, d] -> [rows, d]."""
-        hidden = self.fc1(x)
-        return self.fc2(hidden if self.gate is None else self.gate(x) * hidden)
+    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
+        """x [rows, d] -> [rows, d], plus residual [rows, d]."""
+        gates = None if self.gate is None else self.gate(x)
+        return self.fc2(self.fc1(x, times=gates), plus=residual)
 
 
 def _widening(b: Builder, style: Style, name: str, activation: Activation | None) -> Linear:

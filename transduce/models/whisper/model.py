@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.layers.build import Builder
-from transduce.layers.embedding import TokenEmbedding
+from transduce.layers.embedding import Embedding, TokenEmbedding
 from transduce.layers.step import EncoderBatch, StepInput
 from transduce.models.base import Head, KVGroup, Model, Spec
 from transduce.models.config import Size, TwoSided
@@ -119,12 +119,12 @@ def build(config: WhisperConfig, b: Builder) -> WhisperModel:
     head = b.first("proj_out", tokens) if config.tie_word_embeddings else "proj_out"
     return WhisperModel(
         spec(config),
-        {"lm": LMHead(b.linear(head, d, vocab, bias=False))},
+        {"lm": LMHead.build(b, head, d, vocab)},
         FrontEnd.build(b.at("encoder"), config),
         EncoderStack.build(b.at("encoder"), config.encoder_style(pre_norm=True, key_bias=False)),
         TokenEmbedding(
             b.embedding(tokens, vocab, d),
-            b.embedding("decoder.embed_positions", config.max_target_positions, d),
+            Embedding(b.tensor("decoder.embed_positions.weight", (config.max_target_positions, d))),
         ),
         DecoderStack.build(b.at("decoder"), config.decoder_style(pre_norm=True, key_bias=False)),
     )

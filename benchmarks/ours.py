@@ -1,0 +1,66 @@
+"""Transduce, as `LLM` serves it: text models with random weights, and trained ones of speech."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.clips import RATE, Call, seconds
+from benchmarks.columns import Work, wanted
+from benchmarks.floor import floors
+from benchmarks.models import Config
+from benchmarks.profiling import Share, shares
+from transduce import LLM, SamplingParams
+
+
+class _Ours:
+    """There is nothing to set for what is measured: the defaults are ours to choose well."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+
+    def axes(self, work: object) -> dict[str, tuple[Any, ...]]:
+        return {}
+
+    def cache_hits(self) -> int:
+        """Inputs so far whose encoder output was found in the cache."""
+        return self._llm.engine.scheduler.cache.hits
+
+
+class Text(_Ours):
+    """`LLM.generate`. options: engine arguments."""
+
+    def __init__(self, config: Config, options: dict[str, Any]) -> None:
+        self._config = config
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps(config))
+            super().__init__(LLM(folder, load_format="dummy", skip_tokenizer_init=True, **options))
+
+    def run(self, work: list[Work]) -> float:
+        params = [SamplingParams(temperature=0.0, max_tokens=w.length, ignore_eos=True) for w in work]
+        outputs = self._llm.generate([{"prompt_token_ids": w.source} for w in work], params, use_tqdm=False)
+        assert sum(len(output.outputs[0].token_ids) for output in outputs) == wanted(work)
+        return wanted(work)
+
+    def floors(self, work: list[Work], precision: str, width: int) -> tuple[float, float]:
+        """Seconds that encoding and decoding take at least, measured with this process's threads."""
+        return floors(work, self._config, precision, width)
+
+    def profile(self, work: list[Work]) -> list[Share]:
+        """Where the time of a step goes."""
+        return shares(self._llm.engine, lambda: self.run(work))
+
+
+class Speech(_Ours):
+    """`LLM.transcribe`, greedy. options: engine arguments. language: what is spoken."""
+
+    def __init__(self, checkpoint: Path, options: dict[str, Any], language: str) -> None:
+        super().__init__(LLM(checkpoint, **options))
+        self._language = language
+
+    def run(self, work: list[Call]) -> float:
+        greedy = SamplingParams(temperature=0.0)
+        for call in work:
+            clips = [(clip, RATE) for clip in call]
+            self._llm.transcribe(clips, self._language, sampling_params=greedy, use_tqdm=False)
+        return seconds(work)

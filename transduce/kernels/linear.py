@@ -1,0 +1,182 @@
+"""Linear layers over packed weights: floats of 32 or 16 bits, or 8-bit integers with a scale per output.
+
+Integer layers quantize each row of activations by its own largest magnitude. A row's result never depends on the other
+rows. Knows no scheme: where integers and scales come from is the caller's business.
+"""
+
+from ctypes import CDLL, POINTER, Structure, byref, c_int32, c_int64, c_void_p
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+OUTPUTS = 64
+"""Outputs of packed weights are padded to a multiple of this, with zeros."""
+
+STEP_BYTES = 64
+"""Each output's weights are padded to a multiple of this."""
+
+
+class Kind(IntEnum):
+    """What a packed weight holds; numbered as in words.h."""
+
+    FLOAT32 = 0
+    BFLOAT16 = 1
+    INT8 = 2
+
+
+class Activation(IntEnum):
+    """What follows the product; numbered as in linear.h."""
+
+    NONE = 0
+    RELU = 1
+    GELU = 2
+    GELU_NEW = 3
+    SILU = 4
+
+
+KINDS = {torch.float32: Kind.FLOAT32, torch.bfloat16: Kind.BFLOAT16, torch.int8: Kind.INT8}
+TYPES = {torch.float32: 0, torch.bfloat16: 1}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """A linear layer as the kernel takes it.
+
+    panels: [padded outputs / 16, steps, 16 words, 16 outputs, 4 bytes], uint8. bias: [padded outputs], float32.
+    scale, offset: [padded outputs] of integers, float32 and int32: what one is worth, and 128 times their sum.
+    """
+
+    panels: Tensor
+    bias: Tensor | None
+    scale: Tensor | None
+    offset: Tensor | None
+    inputs: int
+    outputs: int
+    kind: Kind
+    activation: Activation
+    argument: "_Linear" = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        addresses = (_address(each) for each in (self.panels, self.bias, self.scale, self.offset))
+        object.__setattr__(self, "argument", _Linear(*addresses, self.inputs, self.outputs, self.kind, self.activation))
+
+
+def quantize(library: CDLL, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """weight [out, in], float32 or bfloat16, as int8 [out, in] times scale [out], float32: symmetric, per output."""
+    out, inputs = weight.shape
+    assert weight.stride(1) == 1
+    integers, scale = torch.empty(out, inputs, dtype=torch.int8), torch.empty(out)
+    _kernel(library, "td_quantize")(byref(_matrix(weight)), out, inputs, integers.data_ptr(), scale.data_ptr())
+    return integers, scale
+
+
+def pack(
+    library: CDLL, weight: Tensor, scale: Tensor | None, bias: Tensor | None, activation: Activation = Activation.NONE
+) -> Packed:
+    """weight [out, in], float32, bfloat16, or int8 with a scale [out]; bias [out] of any float type."""
+    weight, kind = weight.contiguous(), KINDS[weight.dtype]
+    assert (kind is Kind.INT8) == (scale is not None)
+    out, inputs = weight.shape
+    padded = -(-out // OUTPUTS) * OUTPUTS
+    row = -(-inputs * weight.itemsize // STEP_BYTES) * STEP_BYTES
+    panels = torch.zeros(padded * row, dtype=torch.uint8)
+    offset = None if scale is None else torch.zeros(padded, dtype=torch.int32)
+    _kernel(library, "td_pack")(kind, weight.data_ptr(), out, inputs, panels.data_ptr(), _address(offset))
+    return Packed(panels, _padded(bias, padded), _padded(scale, padded), offset, inputs, out, kind, activation)
+
+
+def linear(
+    library: CDLL, w: Packed, x: Tensor, dtype: torch.dtype, times: Tensor | None = None, plus: Tensor | None = None
+) -> Tensor:
+    """activation(x · weightᵀ + bias) [* times] [+ plus]: x [rows, in] -> [rows, out] in dtype, rounded once.
+
+    x: float32 or bfloat16. times, plus: [rows, out] in dtype. Rows of all three may lie apart.
+    """
+    assert x.shape[1] == w.inputs
+    assert x.stride(1) == 1
+    out = torch.empty(x.shape[0], w.outputs, dtype=dtype)
+    _kernel(library, "td_linear")(
+        byref(w.argument), x.shape[0], byref(_matrix(x)), byref(_matrix(out)), _operand(times, out), _operand(plus, out)
+    )
+    return out
+
+
+def best(library: CDLL, w: Packed, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The greatest of x · weightᵀ + bias in each row, float32 [rows], and its index, the lowest of equals, int64 [rows].
+
+    x [rows, in]: float32 or bfloat16. A NaN is no greatest: a row without numbers gives -inf.
+    """
+    assert w.activation is Activation.NONE
+    assert x.shape[1] == w.inputs
+    assert x.stride(1) == 1
+    rows = x.shape[0]
+    values, indices = torch.empty(rows), torch.empty(rows, dtype=torch.int64)
+    _kernel(library, "td_linear_best")(
+        byref(w.argument), rows, byref(_matrix(x)), values.data_ptr(), indices.data_ptr()
+    )
+    return values, indices
+
+
+class _Linear(Structure):
+    """`Linear` of linear.h."""
+
+    _fields_ = (
+        ("panels", c_void_p),
+        ("bias", c_void_p),
+        ("scale", c_void_p),
+        ("offset", c_void_p),
+        ("inputs", c_int64),
+        ("outputs", c_int64),
+        ("kind", c_int32),
+        ("activation", c_int32),
+    )
+
+
+class _Matrix(Structure):
+    """`Matrix` of linear.h."""
+
+    _fields_ = (("data", c_void_p), ("row", c_int64), ("type", c_int32))
+
+
+def _matrix(x: Tensor) -> _Matrix:
+    return _Matrix(x.data_ptr(), x.stride(0), TYPES[x.dtype])
+
+
+def _operand(x: Tensor | None, out: Tensor) -> Any:
+    if x is None:
+        return None
+    assert x.shape == out.shape
+    assert x.dtype == out.dtype
+    assert x.stride(1) == 1
+    return byref(_matrix(x))
+
+
+def _address(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
+
+
+def _padded(x: Tensor | None, size: int) -> Tensor | None:
+    if x is None:
+        return None
+    out = torch.zeros(size)
+    out[: len(x)] = x
+    return out
+
+
+ARGUMENTS = {
+    "td_quantize": (POINTER(_Matrix), c_int64, c_int64, c_void_p, c_void_p),
+    "td_pack": (c_int32, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
+    "td_linear": (POINTER(_Linear), c_int64, *[POINTER(_Matrix)] * 4),
+    "td_linear_best": (POINTER(_Linear), c_int64, POINTER(_Matrix), c_void_p, c_void_p),
+}
+
+
+@cache
+def _kernel(library: CDLL, name: str) -> Any:
+    kernel = library[name]
+    kernel.argtypes, kernel.restype = ARGUMENTS[name], None
+    return kernel

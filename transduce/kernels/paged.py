@@ -1,0 +1,163 @@
+"""Reads and writes of a paged KV cache: the kernels' arguments, declared once.
+
+A cache [blocks, 2 (keys, values), kv_heads, head_dim, block_size] is contiguous. Its words of four bytes hold one float
+or two bfloat16, the pair that one dot product takes: keys lie as [head_dim / pair, block_size, pair], values as
+[block_size / pair, head_dim, pair]. Knows no block table's owner, and no step.
+"""
+
+from ctypes import CDLL, POINTER, Structure, byref, c_float, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+PAIR = {torch.float32: 1, torch.bfloat16: 2}
+"""Elements in a word: head_dim and block_size are multiples of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """Which rows read what; int32, contiguous.
+
+    runs [4, runs]: of neighbouring rows that read the same keys, the first row, how many (0: no run), kv_len, and the
+    row of `blocks` [segments, max_blocks] with the block ids. positions [tokens]: of each query.
+    """
+
+    runs: Tensor
+    positions: Tensor
+    blocks: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scoring:
+    """How a query weighs keys. bias [heads, 2R+1]: float32, contiguous. softcap, window: 0 for none."""
+
+    scale: float
+    causal: bool
+    bias: Tensor | None
+    softcap: float
+    window: int
+
+
+def read(
+    library: CDLL, q: Tensor, pages: Tensor, reading: Reading, scoring: Scoring, lse: Tensor | None = None
+) -> Tensor:
+    """Attention of q [tokens, heads, head_dim] over pages: [tokens, heads, head_dim]; zeros where nothing is seen.
+
+    Rows of q may lie apart. lse [tokens, heads], float32 and contiguous, is filled if given.
+    """
+    q = _rows(q, pages.dtype)
+    tokens, heads, head_dim = q.shape
+    runs, positions, blocks = reading.runs, reading.positions, reading.blocks
+    bias = scoring.bias
+    assert len(positions) == tokens
+    assert head_dim == pages.shape[3]
+    assert blocks.is_contiguous()
+    out = torch.empty((tokens, heads, head_dim), dtype=q.dtype)
+    arguments = _Read(
+        q.data_ptr(),
+        pages.data_ptr(),
+        out.data_ptr(),
+        None if lse is None else lse.data_ptr(),
+        runs.data_ptr(),
+        positions.data_ptr(),
+        blocks.data_ptr(),
+        q.stride(0),
+        runs.shape[1],
+        blocks.shape[1],
+        heads // pages.shape[2],
+        *pages.shape[2:],
+        scoring.causal,
+        scoring.window,
+        scoring.scale,
+        scoring.softcap,
+        None if bias is None else bias.data_ptr(),
+        0 if bias is None else bias.shape[1] // 2,
+    )
+    _kernel(library, "read", q.dtype)(byref(arguments))
+    return out
+
+
+def write(library: CDLL, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> None:
+    """Store k, v [tokens, kv_heads, head_dim] at slots [tokens] (block * block_size + offset), int64.
+
+    Rows of k and of v may lie apart. Of tokens that go to one slot, the last one stays.
+    """
+    k, v = _rows(k, pages.dtype), _rows(v, pages.dtype)
+    assert k.shape == v.shape == (len(slots), *pages.shape[2:4])
+    slots = slots.contiguous()
+    arguments = _Write(
+        pages.data_ptr(),
+        k.data_ptr(),
+        v.data_ptr(),
+        slots.data_ptr(),
+        k.stride(0),
+        v.stride(0),
+        len(slots),
+        *pages.shape[2:],
+    )
+    _kernel(library, "write", pages.dtype)(byref(arguments))
+
+
+def _rows(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x [tokens, heads, head_dim] in the pages' dtype, each row contiguous."""
+    if x.dtype != dtype:
+        x = x.to(dtype)
+    return x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous()
+
+
+class _Read(Structure):
+    """`Read` of paged.cpp."""
+
+    _fields_ = (
+        ("q", c_void_p),
+        ("cache", c_void_p),
+        ("out", c_void_p),
+        ("lse", c_void_p),
+        ("runs", c_void_p),
+        ("positions", c_void_p),
+        ("blocks", c_void_p),
+        ("q_stride", c_int64),
+        ("run_count", c_int32),
+        ("max_blocks", c_int32),
+        ("group", c_int32),
+        ("kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("block_size", c_int32),
+        ("causal", c_int32),
+        ("window", c_int32),
+        ("scale", c_float),
+        ("softcap", c_float),
+        ("bias", c_void_p),
+        ("reach", c_int32),
+    )
+
+
+class _Write(Structure):
+    """`Write` of paged.cpp."""
+
+    _fields_ = (
+        ("cache", c_void_p),
+        ("k", c_void_p),
+        ("v", c_void_p),
+        ("slots", c_void_p),
+        ("k_stride", c_int64),
+        ("v_stride", c_int64),
+        ("tokens", c_int64),
+        ("kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("block_size", c_int32),
+    )
+
+
+ARGUMENTS = {"read": _Read, "write": _Write}
+
+
+@cache
+def _kernel(library: CDLL, name: str, dtype: torch.dtype):  # type: ignore[no-untyped-def]  # ctypes has no name for its functions' type
+    kernel = library[f"td_paged_{name}_{NAMES[dtype]}"]
+    kernel.argtypes, kernel.restype = [POINTER(ARGUMENTS[name])], None
+    return kernel

@@ -1,0 +1,159 @@
+// Linear layers: packed weights times rows of floats, with everything that follows fused in. Owns how work is divided.
+#include <cstdlib>
+
+#include <omp.h>
+
+#include "epilogue.h"
+#include "rows.h"
+
+namespace {
+
+constexpr int64_t UNIT = 4 * LANES; // outputs are dealt out four panels at a time
+
+// Rows that are packed at once when there are many: activations stay in the second-level cache while weights pass by.
+constexpr int64_t ROWS_AT_A_TIME = 256;
+
+class Buffer {
+  public:
+    explicit Buffer(int64_t bytes) : data_(static_cast<uint8_t*>(std::aligned_alloc(64, size_t(round_up(bytes, 64))))) {}
+    ~Buffer() { std::free(data_); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    uint8_t* get() const { return data_; }
+
+  private:
+    uint8_t* data_;
+};
+
+// Packed rows and their scales.
+struct Packed {
+    Packed(Kind kind, int64_t rows, int64_t inner)
+        : steps(steps_of(kind, inner)), tiles(round_up(rows, STEP) * steps * (TILE / STEP)), scales(rows * 4) {}
+    float* scale(int64_t row) const { return reinterpret_cast<float*>(scales.get()) + row; }
+    uint8_t* tile(int64_t row) const { return tiles.get() + row / STEP * steps * TILE; }
+    int64_t steps;
+    Buffer tiles, scales;
+};
+
+// A layer, its rows, and how its results get where they go.
+template <Kind K> struct Job {
+    const Linear& w;
+    const Matrix& x;
+    int64_t rows;
+    Finish<K, 2> finish_pair;
+    Finish<K, 4> finish_four;
+
+    int64_t units() const { return round_up(w.out, UNIT) / UNIT; }
+    // Threads to use: a few thousand words are sooner multiplied than shared out.
+    bool parallel() const { return omp_get_max_threads() > 1 && w.in * w.out * (1 + rows / STEP) >= (1 << 17); }
+};
+
+template <Kind K> TD_INLINE const uint8_t* panel_at(const Job<K>& job, const Packed& x, int64_t column) {
+    return job.w.panels + column / LANES * x.steps * TILE;
+}
+
+// Packed rows from `row` on, rows [first + row, ..) of the target, times PANELS panels from output `column` on.
+template <Kind K, int PANELS>
+TD_INLINE void multiply_block(const Job<K>& job, const Packed& x, const Target& target, int64_t first, int64_t row, int rows,
+                              int64_t column, Ahead ahead) {
+    Sums<K> sums;
+    block<K, PANELS>(x.tile(row), panel_at(job, x, column), x.steps, rows, ahead, sums);
+    const Place place{first + row, column, rows, x.scale(row)};
+    if constexpr (PANELS == 2) job.finish_pair(sums, job.w, place, target);
+    else job.finish_four(sums, job.w, place, target);
+}
+
+// `count` packed rows, rows [first, first + count) of the target, times the units [from, to) of outputs. Two panels
+// stay in the first-level cache while the rows go by.
+template <Kind K>
+void multiply(const Job<K>& job, const Packed& x, const Target& target, int64_t first, int64_t count, int64_t from,
+              int64_t to) {
+    constexpr int64_t PAIR = 2 * STEP; // rows of two tiles
+    const int64_t paired = count % PAIR > STEP ? round_up(count, PAIR) : count / PAIR * PAIR;
+    const int lines = paired ? int(round_up(TILE, paired) / paired) : 0; // of the next two panels, a share with each pair
+    for (int64_t column = from * UNIT; column < to * UNIT; column += UNIT) {
+        for (int64_t half = column; half < column + UNIT; half += 2 * LANES) {
+            Ahead ahead{panel_at(job, x, half + 2 * LANES), lines};
+            for (int64_t row = 0; row < paired; row += PAIR, ahead.at += lines * 64 * x.steps)
+                multiply_block<K, 2>(job, x, target, first, row, int(count - row < PAIR ? count - row : PAIR), half, ahead);
+        }
+        if (paired < count)
+            multiply_block<K, 4>(job, x, target, first, paired, int(count - paired), column, Ahead{nullptr, 0});
+    }
+}
+
+// Few rows: all threads share the packed rows and divide the outputs. target_of(thread): where its results go.
+template <Kind K, class TargetOf> void few_rows(const Job<K>& job, TargetOf target_of) {
+    const Packed packed(K, job.rows, job.w.in);
+    const int64_t units = job.units();
+#pragma omp parallel if (job.parallel())
+    {
+        const TileScope tiles;
+        const Target target = target_of(omp_get_thread_num());
+#pragma omp for schedule(static)
+        for (int64_t tile = 0; tile < job.rows; tile += STEP) {
+            const int64_t end = tile + STEP < job.rows ? tile + STEP : job.rows;
+            pack_rows<K>(job.x, job.w.in, tile, end, packed.tile(tile), packed.scale(tile));
+        }
+        const int64_t pieces = omp_get_num_threads() * 4, share = units > pieces ? units / pieces : 1;
+#pragma omp for schedule(dynamic) nowait
+        for (int64_t from = 0; from < units; from += share)
+            multiply<K>(job, packed, target, 0, job.rows, from, from + share < units ? from + share : units);
+    }
+}
+
+// Many rows: every thread packs its own, a cacheful at a time, and passes all weights by them.
+template <Kind K> void many_rows(const Job<K>& job, const Target& target) {
+#pragma omp parallel
+    {
+        const TileScope tiles;
+        const Packed packed(K, ROWS_AT_A_TIME, job.w.in);
+#pragma omp for schedule(dynamic) nowait
+        for (int64_t first = 0; first < job.rows; first += ROWS_AT_A_TIME) {
+            const int64_t end = first + ROWS_AT_A_TIME < job.rows ? first + ROWS_AT_A_TIME : job.rows;
+            pack_rows<K>(job.x, job.w.in, first, end, packed.tile(0), packed.scale(0));
+            multiply<K>(job, packed, target, first, end - first, 0, job.units());
+        }
+    }
+}
+
+template <Kind K> void linear(const Linear& w, const Matrix& x, int64_t rows, const Target& target) {
+    const Job<K> job{w, x, rows, finish_of<K, 2>(w, target), finish_of<K, 4>(w, target)};
+    if (rows > ROWS_AT_A_TIME * omp_get_max_threads()) many_rows(job, target);
+    else few_rows(job, [&](int) { return target; });
+}
+
+// Every thread keeps the best of the outputs it has seen, for each row; leaders: [threads][rows].
+template <Kind K> void best(const Linear& w, const Matrix& x, int64_t rows, Leader* leaders) {
+    const Job<K> job{w, x, rows, finish_best<K, 2>, finish_best<K, 4>};
+    few_rows(job, [&](int thread) { return Target{{}, nullptr, nullptr, leaders + thread * rows}; });
+}
+
+} // namespace
+
+// out = activation(x · weights + bias) [* times] [+ plus], for rows of x.
+TD_EXPORT void td_linear(const Linear* w, int64_t rows, const Matrix* x, const Matrix* out, const Matrix* times,
+                         const Matrix* plus) {
+    const Target target{*out, times, plus, nullptr};
+    if (w->kind == FLOAT32) linear<FLOAT32>(*w, *x, rows, target);
+    else if (w->kind == BFLOAT16) linear<BFLOAT16>(*w, *x, rows, target);
+    else linear<INT8>(*w, *x, rows, target);
+}
+
+// The greatest of x · weights + bias in each row, and the lowest index that has it; without the activation. A NaN is
+// no greatest: -infinity and index 0 where there is nothing else.
+TD_EXPORT void td_linear_best(const Linear* w, int64_t rows, const Matrix* x, float* values, int64_t* indices) {
+    const int threads = omp_get_max_threads();
+    const Buffer buffer(threads * rows * int64_t(sizeof(Leader)));
+    Leader* leaders = reinterpret_cast<Leader*>(buffer.get());
+    for (int64_t i = 0; i < threads * rows; i++) leaders[i] = Leader{};
+    if (w->kind == FLOAT32) best<FLOAT32>(*w, *x, rows, leaders);
+    else if (w->kind == BFLOAT16) best<BFLOAT16>(*w, *x, rows, leaders);
+    else best<INT8>(*w, *x, rows, leaders);
+    for (int64_t row = 0; row < rows; row++) {
+        Leader& first = leaders[row];
+        for (int thread = 1; thread < threads; thread++) first.meet(leaders[thread * rows + row]);
+        values[row] = first.value;
+        indices[row] = first.index;
+    }
+}

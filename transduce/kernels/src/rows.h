@@ -1,0 +1,72 @@
+// Activations on their way into a product: rows of floats to packed tiles, quantized where the weights are.
+#pragma once
+
+#include "linear.h"
+
+// Integers are stored with 128 added, as dot products take one unsigned operand.
+constexpr int ZERO_POINT = 128;
+
+// A row's sixteens, the last filled up with zeros.
+template <class T, class F> TD_INLINE void by_lanes(const T* x, int64_t n, F&& take) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) take(i, load(x + i));
+    if (i < n) take(i, load(x + i, int(n - i)));
+}
+
+// The largest magnitude in a row; NaN if it holds one: bits of magnitudes are ordered like the numbers.
+template <class T> TD_INLINE float row_magnitude(const T* x, int64_t n) {
+    i32x16 most = {};
+    by_lanes(x, n, [&](int64_t, f32x16 v) {
+        most = max(most, as_i32(v) & 0x7fffffff);
+    });
+    int32_t lanes[LANES], best = 0;
+    store_as(lanes, most);
+    for (int32_t lane : lanes) best = lane > best ? lane : best;
+    float magnitude;
+    std::memcpy(&magnitude, &best, 4);
+    return magnitude;
+}
+
+// Integers a row is stored as, and the float that one of them stands for. A row that holds an infinity or a NaN has
+// such a scale, and the results of this row alone are NaN.
+struct RowScale {
+    explicit RowScale(float magnitude) : unit(magnitude / 127.f), per_unit(magnitude > 0.f ? 127.f / magnitude : 0.f) {}
+    // To the nearest integer, in the low byte: adding 1.5 * 2^23 leaves it in the low bits of the float.
+    i32x16 operator()(f32x16 v) const { return as_i32(v * per_unit + 12582912.f); }
+    float unit, per_unit;
+};
+
+TD_INLINE u8x16 low_bytes(i32x16 v) {
+#ifdef __AVX512F__
+    return reinterpret_cast<u8x16>(_mm512_maskz_cvtepi32_epi8(__mmask16(-1), reinterpret_cast<__m512i>(v)));
+#else
+    return __builtin_convertvector(v, u8x16);
+#endif
+}
+
+// One row into its place in the tiles, every 64 bytes a tile further on; `scale` is what its integers are multiples
+// of, and left alone for floats. What is past the row's end meets weights that are zero.
+template <Kind K, class T> TD_INLINE void pack_row(const T* x, int64_t n, uint8_t* tiles, float* scale) {
+    constexpr int PER_TILE = STEP * per_word(K), BYTES = 4 / per_word(K);
+    const auto place = [=](int64_t i) { return tiles + i / PER_TILE * TILE + i % PER_TILE * BYTES; };
+    if constexpr (K == FLOAT32) by_lanes(x, n, [&](int64_t i, f32x16 v) { store(reinterpret_cast<float*>(place(i)), v); });
+    if constexpr (K == BFLOAT16) by_lanes(x, n, [&](int64_t i, f32x16 v) { store(reinterpret_cast<bf16*>(place(i)), v); });
+    if constexpr (K == INT8) {
+        const RowScale integers(row_magnitude(x, n));
+        *scale = integers.unit;
+        by_lanes(x, n, [&](int64_t i, f32x16 v) { store_as(place(i), low_bytes(integers(v)) ^ uint8_t(ZERO_POINT)); });
+    }
+    // Bytes between the row's end and its tile's may hold a NaN, which times zero is one.
+    const int64_t whole = round_up(n, PER_TILE);
+    for (int64_t i = round_up(n, LANES); i < whole; i += LANES) std::memset(place(i), 0, LANES * BYTES);
+}
+
+// Rows [from, to) of x into tiles; a tile's missing rows are left as they are, since nothing reads their sums.
+template <Kind K> static void pack_rows(const Matrix& x, int64_t n, int64_t from, int64_t to, uint8_t* tiles, float* scales) {
+    const int64_t tile_rows = steps_of(K, n) * TILE;
+    for (int64_t r = from; r < to; r++) {
+        uint8_t* at = tiles + (r - from) / STEP * tile_rows + (r - from) % STEP * 64;
+        if (x.type == F32) pack_row<K>(static_cast<const float*>(x.data) + r * x.row, n, at, scales + r - from);
+        else pack_row<K>(static_cast<const bf16*>(x.data) + r * x.row, n, at, scales + r - from);
+    }
+}

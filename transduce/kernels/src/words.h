@@ -1,0 +1,31 @@
+// Matrices as words of four bytes: one float, two bf16, or four 8-bit integers, so that one kernel multiplies all three.
+//
+// Activations are packed as tiles [rows/16][steps][16 rows][16 words], weights as [outputs/16][steps][16 words][16
+// outputs]: a step is sixteen words of the inner dimension, a tile of either is 1 KiB and what AMX loads at once.
+#pragma once
+
+#include "vec.h"
+
+constexpr int TILE = 1024; // bytes
+constexpr int STEP = 16;   // words
+
+enum Kind : int32_t { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
+
+constexpr int per_word(Kind kind) { return kind == FLOAT32 ? 1 : kind == BFLOAT16 ? 2 : 4; }
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr int64_t steps_of(Kind kind, int64_t inner) { return round_up(inner, STEP * per_word(kind)) / (STEP * per_word(kind)); }
+
+template <Kind K> struct Accumulator {
+    using lanes = f32x16;
+    using one = float;
+};
+template <> struct Accumulator<INT8> {
+    using lanes = i32x16;
+    using one = int32_t;
+};
+
+template <Kind K> TD_INLINE auto dot(typename Accumulator<K>::lanes acc, i32x16 a, i32x16 b) {
+    if constexpr (K == FLOAT32) return dot_f32(acc, a, b);
+    else if constexpr (K == BFLOAT16) return dot_bf16(acc, a, b);
+    else return dot_u8s8(acc, a, b);
+}

@@ -1,0 +1,49 @@
+"""Linear layers on the CPU kernels: whatever they hold, one call does all that follows the product.
+
+Knows no scheme: those that use it say what is packed.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from transduce.kernels import linear as kernel
+from transduce.kernels import ops
+from transduce.kernels.load import library
+from transduce.quant.base import Activation, Epilogue, Linear
+
+ACTIVATIONS: dict[Activation | None, kernel.Activation] = {
+    None: kernel.Activation.NONE,
+    "relu": kernel.Activation.RELU,
+    "gelu": kernel.Activation.GELU,
+    "gelu_new": kernel.Activation.GELU_NEW,
+    "silu": kernel.Activation.SILU,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NativeLinear(Linear):
+    """A packed weight and its epilogue."""
+
+    packed: kernel.Packed
+    dtype: torch.dtype
+
+    @classmethod
+    def pack(cls, weight: Tensor, scale: Tensor | None, epilogue: Epilogue) -> "NativeLinear":
+        """weight [out, in]: float32, bfloat16, or int8 with a scale [out]."""
+        native = library()
+        assert native is not None, "asked only where there are kernels"
+        activation = ACTIVATIONS[epilogue.activation]
+        return cls(kernel.pack(native, weight, scale, epilogue.bias, activation), epilogue.dtype)
+
+    def __call__(self, x: Tensor, times: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
+        return ops.linear(self.packed, x, self.dtype, times, plus)
+
+    def best(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.linear_best(self.packed, x)
+
+
+def available(device: torch.device) -> bool:
+    """Whether the kernels can serve tensors there."""
+    return device.type == "cpu" and library() is not None

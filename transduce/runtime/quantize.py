@@ -1,0 +1,143 @@
+"""Writing a checkpoint whose weights are stored as a scheme has them: a folder that is loaded like any other.
+
+Which tensors are those of layers is seen by building the model. Knows no family and no scheme.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from transduce import quant
+from transduce.attention.reference import Reference
+from transduce.config import EngineConfig
+from transduce.errors import CheckpointError, ConfigError
+from transduce.layers.build import Builder, Context
+from transduce.layers.kv import KVSlot
+from transduce.models.base import Family, find
+from transduce.models.config import CONFIG
+from transduce.quant.base import Scheme
+from transduce.quant.keep import Keep
+from transduce.runtime.checkpoint import SAFETENSORS, Checkpoint, open_checkpoint
+from transduce.runtime.hub import TEXT
+from transduce.runtime.loader import CheckpointWeights
+from transduce.runtime.quantization import KEY, described, resolve
+
+COPIED = (*TEXT, "*.py", "*.md", "LICENSE*")
+"""Files that go along; config.json and an index of weights are not among them."""
+
+Watch = Callable[[Iterable[str]], Iterable[str]]
+"""Passes on the names of tensors as they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was made: layers quantized and kept, bytes of the weights before and after."""
+
+    quantized: int
+    kept: int
+    before: int
+    after: int
+
+
+def quantize(config: EngineConfig, out: Path, watch: Watch = iter) -> Written:
+    """Write `config.model`, quantized as `config` says, to the folder `out`: there whole, or not at all.
+
+    Raises ConfigError for a folder with content and as `resolve` does, CheckpointError for a checkpoint that cannot be
+    loaded or is quantized already.
+    """
+    if config.quantization is None:
+        raise ConfigError("quantization=None: name a scheme, one of " + ", ".join(quant.schemes()))
+    scheme, keep = quant.named(config.quantization), Keep(config.quantization_keep or ())
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{str(out)!r} is there already: give the name of a new folder, or empty it")
+    checkpoint = open_checkpoint(config)
+    if KEY in checkpoint.config:
+        already = resolve(config, checkpoint).quantization
+        raise CheckpointError(f"{str(checkpoint.folder)!r} is stored as {already} already: use it as it is")
+    taken = _taken(checkpoint, find(checkpoint.model_type), scheme, keep)
+    tensors = _stored(taken, scheme, keep, watch)
+    _write(checkpoint, config, out, tensors)
+    after = (out / SAFETENSORS).stat().st_size
+    return Written(len(keep.quantized), len(keep.kept), sum(file.stat().st_size for file in checkpoint.files), after)
+
+
+class _Taken:
+    """The weights that a model takes, by its names and then the checkpoint's.
+
+    Of tables that are equal, a model that has the choice is shown one: a tied table is taken once.
+    """
+
+    def __init__(self, weights: CheckpointWeights, keep: Keep) -> None:
+        self._weights = weights
+        self._keep = keep
+        self.tensors: dict[str, Tensor] = {}
+
+    def has(self, name: str) -> bool:
+        return self._weights.has(name) and (name in self.tensors or not self._is_twin(name))
+
+    def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        self.tensors[name] = self._weights.get(name, shape)
+        return self.tensors[name]
+
+    def stored(self, name: str) -> str:
+        return self._weights.stored(name)
+
+    def _is_twin(self, name: str) -> bool:
+        tensor = self._weights.tensor(name)
+        layers = self._keep.quantized | self._keep.kept
+        others = (other for taken, other in self.tensors.items() if taken.removesuffix(".weight") in layers)
+        return any(other.shape == tensor.shape and torch.equal(other, tensor) for other in others)
+
+
+def _taken(checkpoint: Checkpoint, family: Family, scheme: Scheme, keep: Keep) -> _Taken:
+    """What the family's model takes of the checkpoint; `keep` has seen its layers then."""
+    weights = CheckpointWeights(checkpoint, family.rename)
+    taken = _Taken(weights, keep)
+    context = Context(
+        Reference(), scheme, torch.float32, torch.device("cpu"), lambda group, layer: KVSlot(layer, 0), keep
+    )
+    with torch.inference_mode():
+        family.build(family.config(checkpoint.config), Builder(taken, context))
+    weights.finish()
+    keep.finish()
+    return taken
+
+
+def _stored(taken: _Taken, scheme: Scheme, keep: Keep, watch: Watch) -> dict[str, Tensor]:
+    """The tensors to write, by the checkpoint's names: of quantized layers the scheme's, others as they were."""
+    tensors: dict[str, Tensor] = {}
+    for name in watch(taken.tensors):
+        layer, _, leaf = name.rpartition(".")
+        stored, tensor = taken.stored(name), taken.tensors[name]
+        made = scheme.quantize(tensor) if leaf == "weight" and layer in keep.quantized else {leaf: tensor}
+        scope = stored.removesuffix(leaf)
+        tensors |= {scope + key: each for key, each in made.items()}
+    return tensors
+
+
+def _write(checkpoint: Checkpoint, config: EngineConfig, out: Path, tensors: Mapping[str, Tensor]) -> None:
+    """The folder, made beside its place and renamed."""
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+    partial.mkdir(parents=True)
+    try:
+        _copy_files(checkpoint, partial)
+        content = {**checkpoint.config, KEY: described(config)}
+        (partial / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        save_file(dict(tensors), partial / SAFETENSORS, metadata={"format": "pt"})
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _copy_files(checkpoint: Checkpoint, folder: Path) -> None:
+    files = {file for pattern in COPIED for file in checkpoint.folder.glob(pattern)}
+    for file in files:
+        if file.is_file() and file.name != CONFIG and not file.name.endswith(".index.json"):
+            shutil.copyfile(file, folder / file.name)

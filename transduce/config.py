@@ -58,7 +58,7 @@ class EngineConfig:
     runs alone). kv_cache_bytes: size of the KV pool; None: from TRANSDUCE_CPU_KVCACHE_SPACE (GiB), else free memory.
     dtype: "auto" is bfloat16 where the CPU multiplies it natively, else float32.
     quantization: how weights are stored; None: as the checkpoint has them. quantization_keep: names of layers, or
-    patterns over them, that stay in the model's dtype; None: none.
+    patterns over them, that stay in the model's dtype; None: those that the family is known to need.
     load_format: "dummy" gives random weights. attention_backend: None picks the best one.
     seed: starts the sequence that requests without a seed of their own take theirs from.
 

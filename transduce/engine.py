@@ -20,7 +20,6 @@ from transduce.device.cpu import CPU
 from transduce.errors import CheckpointError, EngineError
 from transduce.layers.build import DECODER_TILE, Builder, Context
 from transduce.models.base import Family, Model, Spec, find
-from transduce.quant.keep import Keep
 from transduce.runtime import quantization
 from transduce.runtime.checkpoint import Checkpoint, open_checkpoint
 from transduce.runtime.graphs import Graphs
@@ -108,13 +107,14 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
     _check_architecture(checkpoint, family)
     family_config = family.config(checkpoint.config)
     spec = family.spec(family_config)
-    config = resolve(quantization.resolve(config, checkpoint), Limits(spec.max_source, spec.max_target))
+    stored = quantization.resolve(config, checkpoint, family.keep)
+    scheme, keep = quant.named(stored.quantization), quantization.chosen(config, stored)
+    config = resolve(stored, Limits(spec.max_source, spec.max_target))
     dtype = _dtype(config, device)
     backend = attention.select(
         device.kind, dtype, spec.head_dim, spec.bias, False, False, name=config.attention_backend
     )
     layout = KVLayout(spec, backend, config.block_size, dtype)
-    scheme, keep = quant.named(config.quantization), Keep(config.quantization_keep or ())
     context = Context(backend, scheme, dtype, device.torch_device, layout.slot, keep)
     model = _build(checkpoint, family, family_config, context)
     budgets = _budgets(config, layout)

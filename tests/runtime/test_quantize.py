@@ -17,6 +17,7 @@ from tests.models.tiny import checkpoint
 from tests.offline import load, tokens
 from transduce import EngineConfig, SamplingParams
 from transduce.errors import CheckpointError, ConfigError
+from transduce.models.t5 import FAMILY
 from transduce.runtime.quantize import Written, quantize
 
 GENERATION = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "max_length": 16}
@@ -33,8 +34,9 @@ CASES = [
 ]
 
 
-def written(model: Path, out: Path, *keep: str, **options: Any) -> Written:
-    return quantize(EngineConfig(model=str(model), quantization="int8", quantization_keep=keep or None, **options), out)
+def written(model: Path, out: Path, *keep: str) -> Written:
+    """With exactly these layers kept."""
+    return quantize(EngineConfig(model=str(model), quantization="int8", quantization_keep=keep), out)
 
 
 def tiny(folder: Path, model_type: str, name: str) -> Path:
@@ -65,7 +67,7 @@ def answers(folder: Path, **options: Any) -> list[tuple[list[int], float | None]
 def test_it_answers_as_when_quantized_on_loading(model_type: str, name: str, tables: int, tmp_path: Path) -> None:
     model, out = tiny(tmp_path / "model", model_type, name), tmp_path / "out"
     written(model, out)
-    expected = answers(model, quantization="int8")
+    expected = answers(model, quantization="int8", quantization_keep=())
     assert answers(out) == expected == answers(out, quantization="int8")
     assert len({logprob for _, logprob in expected}) == len(SOURCES)
     shapes = [tensor.shape for tensor in load_file(out / "model.safetensors").values() if tensor.dtype == torch.int8]
@@ -109,6 +111,18 @@ def test_layers_may_be_kept(keep: tuple[str, ...], tmp_path: Path) -> None:
     all_quantized = written(model, tmp_path / "all")
     assert all_quantized.quantized == made.quantized + made.kept
     assert made.after > all_quantized.after
+
+
+@pytest.mark.parametrize(("name", "kept"), [("1.1", 1), ("1.0, tied by name", 0)])
+def test_what_a_family_keeps_is_the_default(name: str, kept: int, tmp_path: Path) -> None:
+    """Where it has such layers: a tied model has no head of its own."""
+    model, out = tiny(tmp_path / "model", "t5", name), tmp_path / "out"
+    made = quantize(EngineConfig(model=str(model), quantization="int8"), out)
+    assert load(out, **BARE).config.quantization_keep == FAMILY.keep
+    assert load(model, quantization="int8", **BARE).config.quantization_keep == FAMILY.keep
+    assert answers(out) == answers(model, quantization="int8")
+    assert answers(out) != answers(model, quantization="int8", quantization_keep=[])
+    assert made.kept >= kept
 
 
 def test_the_folder_is_complete(bart: Path, tmp_path: Path) -> None:

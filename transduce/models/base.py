@@ -134,6 +134,7 @@ class Family:
     config: the view of config.json (a dict) the family works with; raises CheckpointError on what it cannot do.
     rename: checkpoint tensor name to the name the model asks for; None: the tensor is not used.
     processor: (folder, config, tokenizer or None) -> Processor. rules: the family's own logits rules.
+    keep: patterns over the layers that suffer from quantization: they are left out of it where the user says nothing.
     """
 
     config: Callable[[Mapping[str, Any]], Any]
@@ -143,6 +144,7 @@ class Family:
     processor: Callable[[Path, Any, Any], Processor]
     architectures: frozenset[str] = field(default_factory=frozenset)
     rules: tuple[type[LogitsRule[Any]], ...] = ()
+    keep: tuple[str, ...] = ()
 
 
 def find(model_type: str) -> Family:

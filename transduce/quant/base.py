@@ -45,7 +45,6 @@ class Linear(ABC):
     def __call__(self, x: Tensor, times: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
         """activation(x @ weight.T + bias) [* times] [+ plus]; x [rows, in] -> [rows, out], as are times and plus."""
 
-
     def best(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Of each row of self(x) the greatest value and its index, the lowest of equals: two [rows]."""
         return ops.best(self(x))

@@ -16,10 +16,14 @@ from transduce.quant.base import Linear
 
 
 class Keep:
-    """Patterns over the names of layers, such as "lm_head" or "decoder.layers.0.*". It remembers who was asked for."""
+    """Patterns over the names of layers, such as "lm_head" or "decoder.layers.0.*". It remembers who was asked for.
 
-    def __init__(self, patterns: Sequence[str] = ()) -> None:
+    strict: whether each pattern has to cover a layer.
+    """
+
+    def __init__(self, patterns: Sequence[str] = (), strict: bool = True) -> None:
         self._patterns = tuple(patterns)
+        self._strict = strict
         self._asked: dict[str, bool] = {}
 
     @property
@@ -38,7 +42,7 @@ class Keep:
 
     def finish(self) -> None:
         """To be called when the model is built: ConfigError names a pattern that covers no layer."""
-        for pattern in self._patterns:
+        for pattern in self._patterns if self._strict else ():
             if not any(fnmatchcase(layer, pattern) for layer in self._asked):
                 raise ConfigError(
                     f"no layer matches {pattern!r}, which is to stay unquantized: the model has {self._kinds()}"

@@ -11,6 +11,7 @@ from transduce import quant
 from transduce.config import EngineConfig
 from transduce.errors import CheckpointError, ConfigError
 from transduce.models.config import CONFIG
+from transduce.quant.keep import Keep
 from transduce.runtime.checkpoint import Checkpoint
 
 KEY = "quantization_config"
@@ -24,14 +25,15 @@ def described(config: EngineConfig) -> dict[str, Any]:
     return {"quant_method": config.quantization, "version": VERSION, "keep": list(config.quantization_keep or ())}
 
 
-def resolve(config: EngineConfig, checkpoint: Checkpoint) -> EngineConfig:
+def resolve(config: EngineConfig, checkpoint: Checkpoint, keep: tuple[str, ...]) -> EngineConfig:
     """`config` with the scheme and the kept layers that hold for `checkpoint`: those it is stored with, if it is.
 
+    keep: what the family keeps where nobody says otherwise.
     Raises CheckpointError for a checkpoint that something else quantized, ConfigError for arguments against it.
     """
     stored = checkpoint.config.get(KEY)
     if stored is None:
-        return _resolved_floats(config)
+        return _resolved_floats(config, keep)
     method, keep = _read(checkpoint, stored)
     if config.quantization not in (None, method):
         raise ConfigError(
@@ -45,8 +47,15 @@ def resolve(config: EngineConfig, checkpoint: Checkpoint) -> EngineConfig:
     return replace(config, quantization=method, quantization_keep=keep)
 
 
-def _resolved_floats(config: EngineConfig) -> EngineConfig:
-    if config.quantization is None and config.quantization_keep:
+def chosen(given: EngineConfig, resolved: EngineConfig) -> Keep:
+    """The layers kept; a pattern must match where the user gave it."""
+    return Keep(resolved.quantization_keep or (), strict=given.quantization_keep is not None)
+
+
+def _resolved_floats(config: EngineConfig, keep: tuple[str, ...]) -> EngineConfig:
+    if config.quantization is not None:
+        return config if config.quantization_keep is not None else replace(config, quantization_keep=keep)
+    if config.quantization_keep:
         raise ConfigError(
             f"quantization_keep={config.quantization_keep!r}: nothing is quantized; give a quantization "
             f"({', '.join(quant.schemes())}) too, or leave it out"

@@ -26,7 +26,7 @@ from transduce.quant.keep import Keep
 from transduce.runtime.checkpoint import SAFETENSORS, Checkpoint, open_checkpoint
 from transduce.runtime.hub import TEXT
 from transduce.runtime.loader import CheckpointWeights
-from transduce.runtime.quantization import KEY, described, resolve
+from transduce.runtime.quantization import KEY, chosen, described, resolve
 
 COPIED = (*TEXT, "*.py", "*.md", "LICENSE*")
 """Files that go along; config.json and an index of weights are not among them."""
@@ -51,20 +51,30 @@ def quantize(config: EngineConfig, out: Path, watch: Watch = iter) -> Written:
     Raises ConfigError for a folder with content and as `resolve` does, CheckpointError for a checkpoint that cannot be
     loaded or is quantized already.
     """
-    if config.quantization is None:
-        raise ConfigError("quantization=None: name a scheme, one of " + ", ".join(quant.schemes()))
-    scheme, keep = quant.named(config.quantization), Keep(config.quantization_keep or ())
+    _check_free(out)
+    checkpoint = open_checkpoint(config)
+    family = find(checkpoint.model_type)
+    resolved = _resolved(config, checkpoint, family)
+    scheme, keep = quant.named(resolved.quantization), chosen(config, resolved)
+    tensors = _stored(_taken(checkpoint, family, scheme, keep), scheme, keep, watch)
+    _write(checkpoint, resolved, out, tensors)
+    before, after = (sum(file.stat().st_size for file in files) for files in (checkpoint.files, [out / SAFETENSORS]))
+    return Written(len(keep.quantized), len(keep.kept), before, after)
+
+
+def _check_free(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{str(out)!r} is there already: give the name of a new folder, or empty it")
-    checkpoint = open_checkpoint(config)
+
+
+def _resolved(config: EngineConfig, checkpoint: Checkpoint, family: Family) -> EngineConfig:
+    if config.quantization is None:
+        raise ConfigError(f"quantization=None: name a scheme, one of {', '.join(quant.schemes())}")
+    resolved = resolve(config, checkpoint, family.keep)
     if KEY in checkpoint.config:
-        already = resolve(config, checkpoint).quantization
-        raise CheckpointError(f"{str(checkpoint.folder)!r} is stored as {already} already: use it as it is")
-    taken = _taken(checkpoint, find(checkpoint.model_type), scheme, keep)
-    tensors = _stored(taken, scheme, keep, watch)
-    _write(checkpoint, config, out, tensors)
-    after = (out / SAFETENSORS).stat().st_size
-    return Written(len(keep.quantized), len(keep.kept), sum(file.stat().st_size for file in checkpoint.files), after)
+        stored = f"{str(checkpoint.folder)!r} is stored as {resolved.quantization}"
+        raise CheckpointError(f"{stored} already: use it as it is")
+    return resolved
 
 
 class _Taken:

@@ -28,26 +28,29 @@ struct Ahead {
 #ifdef __AVX512F__
 constexpr int ROWS_AT_ONCE = 4, PANELS_AT_ONCE = 4;
 #else
-constexpr int ROWS_AT_ONCE = 2, PANELS_AT_ONCE = 2;
+constexpr int ROWS_AT_ONCE = 2, PANELS_AT_ONCE = PIECE == 8 ? 2 : 1;
 #endif
 
-// ROWS_AT_ONCE rows of one tile, starting at `a`, times P panels that are `panel` bytes apart.
+// ROWS_AT_ONCE rows of one tile, starting at `a`, times P panels that are `panel` bytes apart. Sums are held in pieces
+// of a register: GCC keeps what is wider in memory.
 template <Kind K, int P>
 TD_INLINE void vector_rows(const uint8_t* a, const uint8_t* b, int64_t panel, int64_t steps,
                            typename Accumulator<K>::one* out, int out_row) {
-    typename Accumulator<K>::lanes acc[ROWS_AT_ONCE][P] = {};
+    constexpr int PIECES = LANES / PIECE;
+    typename Accumulator<K>::piece acc[ROWS_AT_ONCE][P * PIECES] = {};
     for (int64_t s = 0; s < steps; s++, a += TILE, b += TILE) {
         for (int w = 0; w < STEP; w++) {
-            i32x16 weights[P];
-            for (int p = 0; p < P; p++) weights[p] = load_as<i32x16>(b + p * panel + w * 64);
+            i32xp weights[P * PIECES];
+            for (int p = 0; p < P * PIECES; p++)
+                weights[p] = load_as<i32xp>(b + p / PIECES * panel + w * 64 + p % PIECES * 4 * PIECE);
             for (int r = 0; r < ROWS_AT_ONCE; r++) {
-                const i32x16 word = splat(load_as<int32_t>(a + r * 64 + w * 4));
-                for (int p = 0; p < P; p++) acc[r][p] = dot<K>(acc[r][p], word, weights[p]);
+                const i32xp word = load_as<int32_t>(a + r * 64 + w * 4) - i32xp{};
+                for (int p = 0; p < P * PIECES; p++) acc[r][p] = dot<K>(acc[r][p], word, weights[p]);
             }
         }
     }
     for (int r = 0; r < ROWS_AT_ONCE; r++)
-        for (int p = 0; p < P; p++) store_as(out + r * out_row + p * LANES, acc[r][p]);
+        for (int p = 0; p < P * PIECES; p++) store_as(out + r * out_row + p * PIECE, acc[r][p]);
 }
 
 // Rows come in units of ROWS_AT_ONCE: those past `rows` are padding of the last tile.

@@ -1,10 +1,9 @@
 // Linear layers: packed weights times rows of floats, with everything that follows fused in. Owns how work is divided.
 #include <cstdlib>
 
-#include <omp.h>
-
 #include "epilogue.h"
 #include "rows.h"
+#include "team.h"
 
 namespace {
 
@@ -12,6 +11,9 @@ constexpr int64_t UNIT = 4 * LANES; // outputs are dealt out four panels at a ti
 
 // Rows that are packed at once when there are many: activations stay in the second-level cache while weights pass by.
 constexpr int64_t ROWS_AT_A_TIME = 256;
+
+// Floats that one thread packs sooner than it shares them.
+constexpr int64_t PACKED_ALONE = 1 << 16;
 
 class Buffer {
   public:
@@ -44,8 +46,8 @@ template <Kind K> struct Job {
     Finish<K, 4> finish_four;
 
     int64_t units() const { return round_up(w.out, UNIT) / UNIT; }
-    // Threads to use: a few thousand words are sooner multiplied than shared out.
-    bool parallel() const { return omp_get_max_threads() > 1 && w.in * w.out * (1 + rows / STEP) >= (1 << 17); }
+    // A few thousand words are sooner multiplied than shared out.
+    bool parallel() const { return w.in * w.out * (1 + rows / STEP) >= (1 << 17); }
 };
 
 template <Kind K> TD_INLINE const uint8_t* panel_at(const Job<K>& job, const Packed& x, int64_t column) {
@@ -82,51 +84,44 @@ void multiply(const Job<K>& job, const Packed& x, const Target& target, int64_t 
     }
 }
 
-// Few rows: all threads share the packed rows and divide the outputs. target_of(thread): where its results go.
+// Few rows: all threads share the packed rows and divide the outputs. target_of(member): where its results go.
 template <Kind K, class TargetOf> void few_rows(const Job<K>& job, TargetOf target_of) {
     const Packed packed(K, job.rows, job.w.in);
-    const int64_t units = job.units();
-#pragma omp parallel if (job.parallel())
-    {
+    const bool parallel = job.parallel();
+    share(round_up(job.rows, STEP) / STEP, parallel && job.rows * job.w.in >= PACKED_ALONE, [&](int64_t tile, int) {
+        const int64_t from = tile * STEP, to = from + STEP < job.rows ? from + STEP : job.rows;
+        pack_rows<K>(job.x, job.w.in, from, to, packed.tile(from), packed.scale(from));
+    });
+    const int64_t units = job.units(), most = team_size() * 4, pieces = !parallel ? 1 : units < most ? units : most;
+    share(pieces, parallel, [&](int64_t piece, int member) {
         const TileScope tiles;
-        const Target target = target_of(omp_get_thread_num());
-#pragma omp for schedule(static)
-        for (int64_t tile = 0; tile < job.rows; tile += STEP) {
-            const int64_t end = tile + STEP < job.rows ? tile + STEP : job.rows;
-            pack_rows<K>(job.x, job.w.in, tile, end, packed.tile(tile), packed.scale(tile));
-        }
-        const int64_t pieces = omp_get_num_threads() * 4, share = units > pieces ? units / pieces : 1;
-#pragma omp for schedule(dynamic) nowait
-        for (int64_t from = 0; from < units; from += share)
-            multiply<K>(job, packed, target, 0, job.rows, from, from + share < units ? from + share : units);
-    }
+        multiply<K>(job, packed, target_of(member), 0, job.rows, units * piece / pieces, units * (piece + 1) / pieces);
+    });
 }
 
 // Many rows: every thread packs its own, a cacheful at a time, and passes all weights by them.
 template <Kind K> void many_rows(const Job<K>& job, const Target& target) {
-#pragma omp parallel
-    {
+    PerMember<Packed> scratch;
+    share(round_up(job.rows, ROWS_AT_A_TIME) / ROWS_AT_A_TIME, true, [&](int64_t piece, int member) {
         const TileScope tiles;
-        const Packed packed(K, ROWS_AT_A_TIME, job.w.in);
-#pragma omp for schedule(dynamic) nowait
-        for (int64_t first = 0; first < job.rows; first += ROWS_AT_A_TIME) {
-            const int64_t end = first + ROWS_AT_A_TIME < job.rows ? first + ROWS_AT_A_TIME : job.rows;
-            pack_rows<K>(job.x, job.w.in, first, end, packed.tile(0), packed.scale(0));
-            multiply<K>(job, packed, target, first, end - first, 0, job.units());
-        }
-    }
+        const Packed& packed = scratch.of(member, K, ROWS_AT_A_TIME, job.w.in);
+        const int64_t first = piece * ROWS_AT_A_TIME, left = job.rows - first;
+        const int64_t count = left < ROWS_AT_A_TIME ? left : ROWS_AT_A_TIME;
+        pack_rows<K>(job.x, job.w.in, first, first + count, packed.tile(0), packed.scale(0));
+        multiply<K>(job, packed, target, first, count, 0, job.units());
+    });
 }
 
 template <Kind K> void linear(const Linear& w, const Matrix& x, int64_t rows, const Target& target) {
     const Job<K> job{w, x, rows, finish_of<K, 2>(w, target), finish_of<K, 4>(w, target)};
-    if (rows > ROWS_AT_A_TIME * omp_get_max_threads()) many_rows(job, target);
+    if (rows > ROWS_AT_A_TIME * team_size()) many_rows(job, target);
     else few_rows(job, [&](int) { return target; });
 }
 
-// Every thread keeps the best of the outputs it has seen, for each row; leaders: [threads][rows].
+// Every thread keeps the best of the outputs it has seen, for each row; leaders: [members][rows].
 template <Kind K> void best(const Linear& w, const Matrix& x, int64_t rows, Leader* leaders) {
     const Job<K> job{w, x, rows, finish_best<K, 2>, finish_best<K, 4>};
-    few_rows(job, [&](int thread) { return Target{{}, nullptr, nullptr, leaders + thread * rows}; });
+    few_rows(job, [&](int member) { return Target{{}, nullptr, nullptr, leaders + member * rows}; });
 }
 
 } // namespace
@@ -143,7 +138,7 @@ TD_EXPORT void td_linear(const Linear* w, int64_t rows, const Matrix* x, const M
 // The greatest of x · weights + bias in each row, and the lowest index that has it; without the activation. A NaN is
 // no greatest: -infinity and index 0 where there is nothing else.
 TD_EXPORT void td_linear_best(const Linear* w, int64_t rows, const Matrix* x, float* values, int64_t* indices) {
-    const int threads = omp_get_max_threads();
+    const int threads = team_size();
     const Buffer buffer(threads * rows * int64_t(sizeof(Leader)));
     Leader* leaders = reinterpret_cast<Leader*>(buffer.get());
     for (int64_t i = 0; i < threads * rows; i++) leaders[i] = Leader{};

@@ -2,6 +2,7 @@
 // row's bits depend on nothing but the row.
 #include <algorithm>
 
+#include "team.h"
 #include "vec.h"
 
 // Below this many elements a second thread costs more than it brings.
@@ -53,19 +54,25 @@ template <class X, class W> static void rms_norm_row(const X* x, const W* weight
     write_row(out, d, [&](int64_t i, int n) { return rounded<W>(load(x + i, n) * scale) * load(weight + i, n); });
 }
 
+// work(row) for every row, a few at a time.
+template <class Work> static void by_rows(int64_t rows, int64_t d, Work work) {
+    const int64_t step = 32;
+    share((rows + step - 1) / step, rows * d >= PARALLEL_FROM, [&](int64_t piece, int) {
+        for (int64_t r = piece * step; r < rows && r < (piece + 1) * step; r++) work(r);
+    });
+}
+
 template <class X, class W>
 static void layer_norm(const void* x, const void* weight, const void* bias, int64_t rows, int64_t d, float eps,
                        void* out) {
-#pragma omp parallel for schedule(static) if (rows * d >= PARALLEL_FROM)
-    for (int64_t r = 0; r < rows; r++)
+    by_rows(rows, d, [=](int64_t r) {
         layer_norm_row((const X*)x + r * d, (const W*)weight, (const W*)bias, d, eps, (X*)out + r * d);
+    });
 }
 
 template <class X, class W>
 static void rms_norm(const void* x, const void* weight, int64_t rows, int64_t d, float eps, void* out) {
-#pragma omp parallel for schedule(static) if (rows * d >= PARALLEL_FROM)
-    for (int64_t r = 0; r < rows; r++)
-        rms_norm_row((const X*)x + r * d, (const W*)weight, d, eps, (X*)out + r * d);
+    by_rows(rows, d, [=](int64_t r) { rms_norm_row((const X*)x + r * d, (const W*)weight, d, eps, (X*)out + r * d); });
 }
 
 // x and out [rows, d], weight and bias [d]; named by the types of x and of weight.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "paged_query.h"
+#include "team.h"
 
 // Work that a second thread is not worth waking for.
 constexpr int64_t READ_ALONE = 1 << 19;  // bytes of keys and values
@@ -124,12 +125,9 @@ template <class T> static void read_item(const Read& read, const Item& item, con
 
 template <class T> static void read_all(const Read& read) {
     const std::vector<Item> items = items_of(read);
-#pragma omp parallel if (bytes_read<T>(read, items) > READ_ALONE)
-    {
-        const Scratch scratch(read);
-#pragma omp for schedule(dynamic)
-        for (size_t i = 0; i < items.size(); i++) read_item<T>(read, items[i], scratch);
-    }
+    PerMember<Scratch> scratch;
+    share(items.size(), bytes_read<T>(read, items) > READ_ALONE,
+          [&](int64_t i, int member) { read_item<T>(read, items[i], scratch.of(member, read)); });
 }
 
 // The arguments of a write. Rows are k_stride and v_stride elements apart.
@@ -211,8 +209,7 @@ template <class T> static void write_tokens(const Write& write, int head) {
 // Threads share the heads, not the tokens: of tokens that go to one slot, the last one stays.
 template <class T> static void write_all(const Write& write) {
     const int64_t bytes = write.tokens * write.shape.kv_heads * write.shape.head_dim * 2 * int64_t(sizeof(T));
-#pragma omp parallel for schedule(static) if (bytes > WRITE_ALONE)
-    for (int head = 0; head < write.shape.kv_heads; head++) write_tokens<T>(write, head);
+    share(write.shape.kv_heads, bytes > WRITE_ALONE, [&](int64_t head, int) { write_tokens<T>(write, int(head)); });
 }
 
 TD_EXPORT void td_paged_read_f32(const Read* read) { read_all<float>(*read); }

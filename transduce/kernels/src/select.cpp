@@ -1,11 +1,10 @@
 // Argmax, top-k and log-sum-exp over rows of logits, in one pass over memory: a vector of logits is compared with the
 // worst that would still be wanted, and only what beats it is looked at. NaN is above all numbers, as in torch; of
 // equals the first counts.
-#include <omp.h>
-
 #include <algorithm>
 #include <vector>
 
+#include "team.h"
 #include "vec.h"
 
 // Log-sum-exp is summed within blocks, then over them, so that its bits do not depend on how a row is cut.
@@ -74,18 +73,17 @@ struct Split {
     bool parallel;
     Split(int64_t rows, int64_t vocab, int64_t parallel_from)
         : rows(rows), vocab(vocab), parallel(rows * vocab >= parallel_from) {
-        const int64_t threads = parallel ? omp_get_max_threads() : 1;
+        const int64_t threads = parallel ? team_size() : 1;
         const int64_t wanted = (threads + rows - 1) / rows;
         size = (vocab / wanted + BLOCK) / BLOCK * BLOCK;
         parts = (vocab + size - 1) / size;
     }
     // work(row, part, begin, end) for every part of every row; parts begin at multiples of BLOCK.
     template <class Work> void run(Work work) const {
-#pragma omp parallel for schedule(static) if (parallel)
-        for (int64_t task = 0; task < rows * parts; task++) {
+        share(rows * parts, parallel, [&](int64_t task, int) {
             const int64_t part = task % parts, begin = part * size;
             work(task / parts, part, begin, std::min(vocab, begin + size));
-        }
+        });
     }
 };
 

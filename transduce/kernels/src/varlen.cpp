@@ -1,10 +1,9 @@
 // Attention of packed items to themselves: which thread does what. The arithmetic is varlen_part.h.
 //
 // A row's bits depend on its item and its place there alone: items are cut between blocks of queries.
-#include <omp.h>
-
 #include <vector>
 
+#include "team.h"
 #include "varlen_part.h"
 
 constexpr int64_t SHORTEST_PART = 128;     // queries: packing keys and values anew is little beside attending to them
@@ -45,15 +44,13 @@ static std::vector<Part> parts_of(const Varlen& call, int64_t threads) {
 
 template <class T> static void run(const Varlen& call) {
     const bool parallel = multiplications(call) >= PARALLEL_FROM;
-    const std::vector<Part> parts = parts_of(call, parallel ? omp_get_max_threads() : 1);
+    const std::vector<Part> parts = parts_of(call, parallel ? team_size() : 1);
     if (parts.empty()) return;
-#pragma omp parallel if (parallel)
-    {
+    PerMember<PartAttention<T>> attention;
+    share(parts.size(), parallel, [&](int64_t i, int member) {
         const TileScope tiles;
-        PartAttention<T> attention(call, parts[0].length);
-#pragma omp for schedule(dynamic) nowait
-        for (size_t i = 0; i < parts.size(); i++) attention.attend(parts[i]);
-    }
+        attention.of(member, call, parts[0].length).attend(parts[i]);
+    });
 }
 
 TD_EXPORT void td_varlen(const Varlen* call) {

@@ -212,36 +212,33 @@ template <int width = LANES / 2> TD_INLINE void transpose(i32x16 (&v)[LANES]) {
 }
 
 // acc + a · b, each lane over its word: one float, two bf16 or four bytes (a unsigned, b signed).
-TD_INLINE f32x16 dot_f32(f32x16 acc, i32x16 a, i32x16 b) { return acc + as_f32(a) * as_f32(b); }
-TD_INLINE f32x16 dot_bf16(f32x16 acc, i32x16 a, i32x16 b) {
+TD_INLINE f32xp as_floats(i32xp v) { return reinterpret_cast<f32xp>(v); }
+TD_INLINE f32xp dot_f32(f32xp acc, i32xp a, i32xp b) { return acc + as_floats(a) * as_floats(b); }
+TD_INLINE f32xp dot_bf16(f32xp acc, i32xp a, i32xp b) {
 #ifdef __AVX512BF16__
-    return reinterpret_cast<f32x16>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(acc), reinterpret_cast<__m512bh>(a),
-                                                     reinterpret_cast<__m512bh>(b)));
+    return reinterpret_cast<f32xp>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(acc), reinterpret_cast<__m512bh>(a),
+                                                    reinterpret_cast<__m512bh>(b)));
 #else
     const int32_t upper = int32_t(0xffff0000);
-    acc += as_f32(a << 16) * as_f32(b << 16);
-    return acc + as_f32(a & upper) * as_f32(b & upper);
+    acc += as_floats(a << 16) * as_floats(b << 16);
+    return acc + as_floats(a & upper) * as_floats(b & upper);
 #endif
 }
-TD_INLINE i32x16 dot_u8s8(i32x16 acc, i32x16 a, i32x16 b) {
-#ifdef __AVX512VNNI__
-    return reinterpret_cast<i32x16>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(acc), reinterpret_cast<__m512i>(a),
-                                                        reinterpret_cast<__m512i>(b)));
+TD_INLINE i32xp dot_u8s8(i32xp acc, i32xp a, i32xp b) {
+#if defined(__AVX512VNNI__)
+    return reinterpret_cast<i32xp>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(acc), reinterpret_cast<__m512i>(a),
+                                                       reinterpret_cast<__m512i>(b)));
 #elif defined(__AVX2__)
     // Even and odd bytes as 16-bit integers, which multiply and add in pairs without overflow.
-    for (int half = 0; half < 2; half++) {
-        const __m256i x = reinterpret_cast<__m256i*>(&a)[half], y = reinterpret_cast<__m256i*>(&b)[half];
-        const __m256i even = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)),
-                                               _mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8));
-        const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(y, 8));
-        __m256i& sum = reinterpret_cast<__m256i*>(&acc)[half];
-        sum = _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
-    }
-    return acc;
+    const __m256i x = reinterpret_cast<__m256i>(a), y = reinterpret_cast<__m256i>(b);
+    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)),
+                                           _mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8));
+    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(y, 8));
+    return acc + reinterpret_cast<i32xp>(_mm256_add_epi32(even, odd));
 #else
-    const u32x16 ua = u32x16(a);
+    using u32xp = uint32_t __attribute__((vector_size(4 * PIECE)));
     for (int byte = 0; byte < 4; byte++)
-        acc += i32x16((ua >> (8 * byte)) & 0xff) * ((b << (24 - 8 * byte)) >> 24);
+        acc += i32xp((u32xp(a) >> (8 * byte)) & 0xff) * ((b << (24 - 8 * byte)) >> 24);
     return acc;
 #endif
 }

@@ -16,15 +16,15 @@ constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / un
 constexpr int64_t steps_of(Kind kind, int64_t inner) { return round_up(inner, STEP * per_word(kind)) / (STEP * per_word(kind)); }
 
 template <Kind K> struct Accumulator {
-    using lanes = f32x16;
+    using piece = f32xp;
     using one = float;
 };
 template <> struct Accumulator<INT8> {
-    using lanes = i32x16;
+    using piece = i32xp;
     using one = int32_t;
 };
 
-template <Kind K> TD_INLINE auto dot(typename Accumulator<K>::lanes acc, i32x16 a, i32x16 b) {
+template <Kind K> TD_INLINE auto dot(typename Accumulator<K>::piece acc, i32xp a, i32xp b) {
     if constexpr (K == FLOAT32) return dot_f32(acc, a, b);
     else if constexpr (K == BFLOAT16) return dot_bf16(acc, a, b);
     else return dot_u8s8(acc, a, b);

@@ -4,7 +4,7 @@ import pytest
 
 from tests.core.requests import item, source
 from transduce.core.blocks import BlockPool, OutOfBlocksError
-from transduce.core.encoder_cache import EncoderCache, Entry
+from transduce.core.encoder_cache import IDLE_SHARE, EncoderCache, Entry
 from transduce.core.request import EncoderInput
 
 A, B, C = (source(item(content)) for content in range(3))
@@ -25,11 +25,36 @@ def write(entry: Entry) -> None:
 
 
 def idle(cache: EncoderCache, *sources: EncoderInput) -> None:
-    """Use each input once, one after the other."""
-    for each in sources:
-        entry = cache.acquire(each)
+    """Use the inputs at once, and let them go one after the other."""
+    entries = [cache.acquire(each) for each in sources]
+    for entry in entries:
         write(entry)
         cache.release(entry)
+
+
+def test_idle_entries_take_what_was_in_use_at_once(pool: BlockPool, cache: EncoderCache) -> None:
+    idle(cache, A)
+    idle(cache, B)
+    assert (cache.find(A.key), pool.free) == (None, 2)
+    idle(cache, A, C)
+    assert cache.find(B.key) is None
+    assert pool.free == 1
+
+
+def test_or_a_share_of_the_pool() -> None:
+    pool = BlockPool(3 * IDLE_SHARE + 1)
+    cache = EncoderCache(pool, 1, 1)
+    for content in range(10):
+        idle(cache, source(item(content)))
+    assert [content for content in range(10) if cache.find(source(item(content)).key)] == [7, 8, 9]
+
+
+def test_a_lease_keeps_an_idle_entry(cache: EncoderCache) -> None:
+    idle(cache, A)
+    assert cache.hold(A.key)
+    idle(cache, B)
+    assert cache.find(A.key) is not None
+    assert cache.find(B.key) is None
 
 
 def test_equal_inputs_share_an_entry(cache: EncoderCache, pool: BlockPool) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.core.fake_runner import FORBIDS
 from tests.core.requests import item, request, source
 from tests.core.simulation import encoded, lengths, simulation
+from transduce.core.encoder_cache import IDLE_SHARE
 from transduce.core.request import RuleSpec
 from transduce.errors import CapacityError
 
@@ -160,13 +161,14 @@ def test_idle_encoder_entries_make_room() -> None:
 
 
 def test_what_a_request_will_use_is_not_evicted_for_it() -> None:
-    sim = simulation(blocks=4)
+    sim = simulation(blocks=2 * IDLE_SHARE)
     sim.add(request("a", rows=1, content=1))
     sim.step()
     sim.add(request("b", rows=1, content=2))
     sim.step()
-    sim.add(request("c", rows=1, content=1, prompt=3))
+    sim.add(request("c", rows=1, content=1, prompt=2 * IDLE_SHARE - 1))
     assert encoded(sim.step()) == 0
+    assert len(sim.scheduler.cache) == 1
     sim.check()
 
 

@@ -4,6 +4,9 @@ Owns the entries and their cross tables. Knows nothing of what is encoded, nor w
 
     acquire ──▶ pending ──all items written──▶ ready ──last user leaves──▶ idle (LRU) ──pressure──▶ evicted
                    └── last user leaves before it is written: dropped at once
+
+Idle entries take no more blocks than have been in use at once, or a small share of the pool: memory that was never
+touched costs far more to take than the blocks of an entry that nobody may ask for again.
 """
 
 from collections import Counter, OrderedDict
@@ -11,6 +14,10 @@ from dataclasses import dataclass
 
 from transduce.core.blocks import BlockPool, BlockTable
 from transduce.core.request import EncoderInput
+
+
+IDLE_SHARE = 8
+"""One in so many of the pool's blocks may be idle however little is in use."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +57,8 @@ class EncoderCache:
         self._idle: OrderedDict[bytes, Entry] = OrderedDict()
         self._leases: Counter[bytes] = Counter()
         self._tables = 0
+        self._idle_blocks = 0
+        self._most_in_use = 0
         self.hits = 0
         self.lease_evictions = 0
 
@@ -66,7 +75,7 @@ class EncoderCache:
         if entry is not None:
             self.hits += 1
             entry.users += 1
-            self._idle.pop(source.key, None)
+            self._wake(entry)
             return entry
         table = BlockTable(self._pool, self._block_size, self._slabs)
         table.grow(source.rows)
@@ -81,7 +90,7 @@ class EncoderCache:
         if entry.users:
             return
         if entry.ready:
-            self._idle[entry.source.key] = entry
+            self._retire(entry)
         else:
             self._drop(entry)
 
@@ -115,7 +124,21 @@ class EncoderCache:
                 return True
         return False
 
+    def _retire(self, entry: Entry) -> None:
+        in_use = self._pool.capacity - self._pool.free - self._idle_blocks
+        self._most_in_use = max(self._most_in_use, in_use)
+        self._idle[entry.source.key] = entry
+        self._idle_blocks += len(entry.table.blocks)
+        for key in [key for key in self._idle if key not in self._leases]:
+            if self._idle_blocks <= max(self._most_in_use, self._pool.capacity // IDLE_SHARE):
+                return
+            self._drop(self._idle[key])
+
+    def _wake(self, entry: Entry) -> None:
+        if self._idle.pop(entry.source.key, None) is not None:
+            self._idle_blocks -= len(entry.table.blocks)
+
     def _drop(self, entry: Entry) -> None:
         del self._entries[entry.source.key]
-        self._idle.pop(entry.source.key, None)
+        self._wake(entry)
         entry.table.clear()

@@ -41,6 +41,10 @@ NORMS: Mapping[tuple[str, str], str] = {
 }
 
 
+KEEP = ("lm_head",)
+"""The last norm's weights differ so much that a head of its own needs more than 8 bits, of its weight and its input."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class T5Config:
     """config.json of a T5 checkpoint.
@@ -172,4 +176,5 @@ FAMILY = Family(
     rename=rename,
     processor=text_processor,
     architectures=frozenset({"T5ForConditionalGeneration"}),
+    keep=KEEP,
 )

@@ -1,5 +1,6 @@
 """The linear kernels against torch, at every level that this CPU runs; a row has the same bits in any company."""
 
+from collections.abc import Callable
 from ctypes import CDLL
 
 import pytest
@@ -10,10 +11,13 @@ from torch import Tensor
 from transduce.kernels import load
 from transduce.kernels.linear import Activation, Packed, best, linear, pack, quantize
 
+WIDE = torch.int16
+"""Stands for integer weights that meet activations of two integers each."""
+
 SHAPES = [(1, 1), (16, 64), (20, 63), (37, 65), (64, 16), (100, 70), (130, 200), (770, 50)]
 ROWS = [1, 3, 4, 5, 15, 16, 17, 31, 32, 33, 48, 49, 100]
-KINDS = [torch.float32, torch.bfloat16, torch.int8]
-PLAIN = {
+KINDS = [torch.float32, torch.bfloat16, torch.int8, WIDE]
+PLAIN: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.NONE: lambda x: x,
     Activation.RELU: F.relu,
     Activation.GELU: F.gelu,
@@ -31,24 +35,24 @@ def values(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
 
 
-def quantized_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows as integers and what one is worth, as the kernel makes them."""
-    scale = x.abs().amax(1) / 127
+def quantized_rows(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Rows as integers up to `most` and what one is worth, as the kernel makes them."""
+    scale = x.abs().amax(1) / most
     return (x * torch.where(scale > 0, 1 / scale, 0)[:, None]).round(), scale
 
 
 def made(library: CDLL, weight: Tensor, bias: Tensor | None, kind: torch.dtype, then: Activation) -> Packed:
-    if kind is torch.int8:
-        return pack(library, *quantize(library, weight), bias, then)
+    if kind in (torch.int8, WIDE):
+        return pack(library, *quantize(library, weight), bias, then, wide=kind is WIDE)
     return pack(library, weight.to(kind), None, bias, then)
 
 
 def expected(library: CDLL, x: Tensor, weight: Tensor, bias: Tensor, kind: torch.dtype) -> Tensor:
     """x · weightᵀ + bias as the kind computes it, in float64."""
-    if kind is not torch.int8:
+    if kind not in (torch.int8, WIDE):
         return F.linear(x.to(kind).double(), weight.to(kind).double(), bias.double())
     integers, unit = quantize(library, weight)
-    rows, scale = quantized_rows(x)
+    rows, scale = quantized_rows(x, 127 if kind is torch.int8 else 127 * 128)
     return rows.double() @ integers.double().T * (scale[:, None] * unit).double() + bias.double()
 
 
@@ -61,7 +65,7 @@ def test_it_is_a_linear_layer(library: CDLL, inputs: int, outputs: int, kind: to
         x = values(rows, inputs, seed=rows)
         result = linear(library, packed, x, torch.float32)
         # A row value on the edge between two integers may go either way.
-        off = {torch.float32: 5e-5, torch.bfloat16: 5e-5, torch.int8: 0.02}[kind]
+        off = {torch.float32: 5e-5, torch.bfloat16: 5e-5, torch.int8: 0.02, WIDE: 1e-3}[kind]
         torch.testing.assert_close(result.double(), expected(library, x, weight, bias, kind), rtol=off, atol=off)
 
 
@@ -71,7 +75,7 @@ def test_integers_are_close_to_the_floats(library: CDLL, kind: torch.dtype) -> N
     result = linear(library, made(library, weight, bias, kind, Activation.NONE), x, torch.float32)
     wanted = F.linear(x, weight, bias)
     off = (result - wanted).norm() / wanted.norm()
-    assert off < {torch.float32: 1e-6, torch.bfloat16: 5e-3, torch.int8: 2e-2}[kind]
+    assert off < {torch.float32: 1e-6, torch.bfloat16: 5e-3, torch.int8: 2e-2, WIDE: 1e-2}[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -151,6 +155,19 @@ def test_a_poisoned_row_is_alone(library: CDLL, poison: float, kind: torch.dtype
     assert not result[17].isfinite().any()
     others = torch.arange(40) != 17
     assert torch.equal(result[others], clean[others])
+
+
+def test_outliers_leave_wide_rows_their_precision(library: CDLL) -> None:
+    weight, x = values(96, 512), values(40, 512)
+    x[:, 7] = 300.0
+    wanted = x[:, 8:] @ weight[:, 8:].T
+    errors = []
+    for kind in (torch.int8, WIDE):
+        integers, scale = quantize(library, weight)
+        floats = (integers * scale[:, None])[:, :8]
+        result = linear(library, made(library, weight, None, kind, Activation.NONE), x, torch.float32)
+        errors.append(float((result - x[:, :8] @ floats.T - wanted).norm() / wanted.norm()))
+    assert errors[1] < 0.02 < 0.2 < errors[0]
 
 
 def test_no_rows_are_no_work(library: CDLL) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from transduce import quant
 from transduce.errors import ConfigError
 from transduce.quant import int8
-from transduce.quant.base import Epilogue
+from transduce.quant.base import Epilogue, RowsHint
 from transduce.quant.int8 import Int8, dequantized, quantized
 
 SIZES = ((96, 37), (37, 65), (384, 1001))
@@ -67,7 +67,7 @@ def test_an_output_of_zeros_stays_zero(way: str) -> None:
 def test_it_is_a_linear_layer(way: str, inputs: int, outputs: int, dtype: torch.dtype, results: torch.dtype) -> None:
     x, bias = _drawn(9, inputs).to(dtype), _drawn(outputs)
     tensors = Int8().quantize(_drawn(outputs, inputs))
-    made = Int8().prepare(tensors, Epilogue(results, bias.to(results), "relu"), 64)(x)
+    made = Int8().prepare(tensors, Epilogue(results, bias.to(results), "relu"), RowsHint(64))(x)
     weight = dequantized(tensors["weight"], tensors["weight_scale"], torch.float32)
     expected = F.relu(F.linear(x.float(), weight, bias))
     assert made.dtype == results
@@ -76,7 +76,7 @@ def test_it_is_a_linear_layer(way: str, inputs: int, outputs: int, dtype: torch.
 
 def test_a_row_has_the_same_bits_among_any_number(way: str) -> None:
     x = _drawn(130, 96)
-    layer = Int8().prepare(Int8().quantize(_drawn(65, 96)), Epilogue(torch.float32), 64)
+    layer = Int8().prepare(Int8().quantize(_drawn(65, 96)), Epilogue(torch.float32), RowsHint(64))
     whole = layer(x)
     for start, count in ((0, 1), (3, 2), (7, 5), (1, 64), (20, 65)):
         assert torch.equal(layer(x[start : start + count]), whole[start : start + count])

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.quant.base import Epilogue
+from transduce.quant.base import Epilogue, RowsHint
 from transduce.quant.keep import Keep, SideBySide
 from transduce.quant.none import Unquantized
 
@@ -47,7 +47,7 @@ def test_a_pattern_that_covers_nothing_is_an_error_that_lists_what_there_is() ->
 
 def test_side_by_side() -> None:
     weights, x = [torch.randn(6, 4), torch.randn(2, 4)], torch.randn(5, 4)
-    layers = [Unquantized().prepare({"weight": weight}, Epilogue(torch.float32), 64) for weight in weights]
+    layers = [Unquantized().prepare({"weight": weight}, Epilogue(torch.float32), RowsHint(64)) for weight in weights]
     both, apart = SideBySide(tuple(layers)), torch.cat([layer(x) for layer in layers], 1)
     times, plus = torch.randn(5, 8), torch.randn(5, 8)
     cases: list[tuple[Tensor, Tensor]] = [

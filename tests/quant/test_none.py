@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.quant import none
-from transduce.quant.base import Activation, Epilogue, Linear
+from transduce.quant.base import Activation, Epilogue, Linear, RowsHint
 from transduce.quant.native import NativeLinear
 from transduce.quant.none import PLAIN, Rows, TorchLinear, Unquantized
 
@@ -60,7 +60,9 @@ def test_so_it_has_without_packing(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_so_it_has_in_the_form_that_is_picked(dtype: torch.dtype) -> None:
     x, weight, bias = _layer(96, 37, dtype)
-    _assert_rows_keep_their_bits(Unquantized().prepare({"weight": weight}, Epilogue(dtype, bias, "gelu"), 64), x)
+    _assert_rows_keep_their_bits(
+        Unquantized().prepare({"weight": weight}, Epilogue(dtype, bias, "gelu"), RowsHint(64)), x
+    )
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -81,14 +83,14 @@ def test_results_come_in_the_dtype_asked_for() -> None:
     x, weight, bias = _layer(48, 31, torch.bfloat16)
     for layer in (
         TorchLinear(weight, Epilogue(torch.float32, bias), 64),
-        Unquantized().prepare({"weight": weight}, Epilogue(torch.float32, bias), 64),
+        Unquantized().prepare({"weight": weight}, Epilogue(torch.float32, bias), RowsHint(64)),
     ):
         assert layer(x).dtype == torch.float32
 
 
 def test_kernels_are_used_where_they_are_faster() -> None:
     def kind(dtype: torch.dtype) -> type[Linear]:
-        return type(Unquantized().prepare({"weight": torch.randn(8, 8, dtype=dtype)}, Epilogue(dtype), 64))
+        return type(Unquantized().prepare({"weight": torch.randn(8, 8, dtype=dtype)}, Epilogue(dtype), RowsHint(64)))
 
     assert kind(torch.float32) is TorchLinear
     assert kind(torch.bfloat16) is NativeLinear
@@ -102,7 +104,7 @@ def test_activations_are_told_apart() -> None:
 
 def test_a_packed_weight_is_kept_once() -> None:
     """oneDNN's form alone, on a CPU that has it."""
-    layer = Unquantized().prepare({"weight": torch.randn(8, 8)}, Epilogue(torch.float32), 64)
+    layer = Unquantized().prepare({"weight": torch.randn(8, 8)}, Epilogue(torch.float32), RowsHint(64))
     assert isinstance(layer, TorchLinear)
     assert layer.weight.is_mkldnn == torch.backends.mkldnn.is_available()
 

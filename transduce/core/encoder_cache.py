@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from transduce.core.blocks import BlockPool, BlockTable
 from transduce.core.request import EncoderInput
 
-
 IDLE_SHARE = 8
 """One in so many of the pool's blocks may be idle however little is in use."""
 

@@ -1,10 +1,10 @@
 """Linear layers over packed weights: floats of 32 or 16 bits, or 8-bit integers with a scale per output.
 
-Integer layers quantize each row of activations by its own largest magnitude. A row's result never depends on the other
-rows. Knows no scheme: where integers and scales come from is the caller's business.
+Integer layers quantize each row of activations by its own largest magnitude, to 8 bits or to 15. A row's result never
+depends on the other rows. Knows no scheme: where integers and scales come from is the caller's business.
 """
 
-from ctypes import CDLL, POINTER, Structure, byref, c_int32, c_int64, c_void_p
+from ctypes import CDLL, POINTER, Structure, addressof, byref, c_int32, c_int64, c_void_p
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from transduce.kernels.memory import arena
 
 OUTPUTS = 64
 """Outputs of packed weights are padded to a multiple of this, with zeros."""
@@ -21,11 +23,12 @@ STEP_BYTES = 64
 
 
 class Kind(IntEnum):
-    """What a packed weight holds; numbered as in words.h."""
+    """What a packed weight holds; numbered as in words.h. INT8X2: integers too, but two of them for an activation."""
 
     FLOAT32 = 0
     BFLOAT16 = 1
     INT8 = 2
+    INT8X2 = 3
 
 
 class Activation(IntEnum):
@@ -59,10 +62,13 @@ class Packed:
     kind: Kind
     activation: Activation
     argument: "_Linear" = field(init=False, repr=False)
+    address: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         addresses = (_address(each) for each in (self.panels, self.bias, self.scale, self.offset))
-        object.__setattr__(self, "argument", _Linear(*addresses, self.inputs, self.outputs, self.kind, self.activation))
+        argument = _Linear(*addresses, self.inputs, self.outputs, self.kind, self.activation)
+        object.__setattr__(self, "argument", argument)
+        object.__setattr__(self, "address", addressof(argument))
 
 
 def quantize(library: CDLL, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,15 +81,25 @@ def quantize(library: CDLL, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pack(
-    library: CDLL, weight: Tensor, scale: Tensor | None, bias: Tensor | None, activation: Activation = Activation.NONE
+    library: CDLL,
+    weight: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    activation: Activation = Activation.NONE,
+    wide: bool = False,
 ) -> Packed:
-    """weight [out, in], float32, bfloat16, or int8 with a scale [out]; bias [out] of any float type."""
+    """weight [out, in], float32, bfloat16, or int8 with a scale [out]; bias [out] of any float type.
+
+    wide: activations meet integer weights as 15-bit integers rather than as 8-bit ones.
+    """
     weight, kind = weight.contiguous(), KINDS[weight.dtype]
     assert (kind is Kind.INT8) == (scale is not None)
+    assert kind is Kind.INT8 or not wide
+    kind = Kind.INT8X2 if wide else kind
     out, inputs = weight.shape
     padded = -(-out // OUTPUTS) * OUTPUTS
     row = -(-inputs * weight.itemsize // STEP_BYTES) * STEP_BYTES
-    panels = torch.zeros(padded * row, dtype=torch.uint8)
+    panels = arena().zeros(padded * row)
     offset = None if scale is None else torch.zeros(padded, dtype=torch.int32)
     _kernel(library, "td_pack")(kind, weight.data_ptr(), out, inputs, panels.data_ptr(), _address(offset))
     return Packed(panels, _padded(bias, padded), _padded(scale, padded), offset, inputs, out, kind, activation)
@@ -96,17 +112,18 @@ def linear(
 
     x: float32 or bfloat16. times, plus: [rows, out] in dtype. Rows of all three may lie apart.
     """
-    assert x.shape[1] == w.inputs
-    assert x.stride(1) == 1
-    out = torch.empty(x.shape[0], w.outputs, dtype=dtype)
-    _kernel(library, "td_linear")(
-        byref(w.argument), x.shape[0], byref(_matrix(x)), byref(_matrix(out)), _operand(times, out), _operand(plus, out)
-    )
+    rows, inputs = x.shape
+    row, element = x.stride()
+    assert inputs == w.inputs
+    assert element == 1
+    out = torch.empty(rows, w.outputs, dtype=dtype)
+    result = (out.data_ptr(), w.outputs, TYPES[dtype], *_operand(times, out), *_operand(plus, out))
+    _kernel(library, "td_linear")(w.address, rows, x.data_ptr(), row, TYPES[x.dtype], *result)
     return out
 
 
 def best(library: CDLL, w: Packed, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The greatest of x · weightᵀ + bias in each row, float32 [rows], and its index, the lowest of equals, int64 [rows].
+    """The greatest of x · weightᵀ + bias in each row, float32 [rows], and its index, the lowest of equals, int64.
 
     x [rows, in]: float32 or bfloat16. A NaN is no greatest: a row without numbers gives -inf.
     """
@@ -115,9 +132,7 @@ def best(library: CDLL, w: Packed, x: Tensor) -> tuple[Tensor, Tensor]:
     assert x.stride(1) == 1
     rows = x.shape[0]
     values, indices = torch.empty(rows), torch.empty(rows, dtype=torch.int64)
-    _kernel(library, "td_linear_best")(
-        byref(w.argument), rows, byref(_matrix(x)), values.data_ptr(), indices.data_ptr()
-    )
+    _kernel(library, "td_linear_best")(w.address, rows, byref(_matrix(x)), values.data_ptr(), indices.data_ptr())
     return values, indices
 
 
@@ -146,13 +161,14 @@ def _matrix(x: Tensor) -> _Matrix:
     return _Matrix(x.data_ptr(), x.stride(0), TYPES[x.dtype])
 
 
-def _operand(x: Tensor | None, out: Tensor) -> Any:
+def _operand(x: Tensor | None, out: Tensor) -> tuple[int | None, int]:
     if x is None:
-        return None
+        return None, 0
+    row, element = x.stride()
     assert x.shape == out.shape
     assert x.dtype == out.dtype
-    assert x.stride(1) == 1
-    return byref(_matrix(x))
+    assert element == 1
+    return x.data_ptr(), row
 
 
 def _address(x: Tensor | None) -> int | None:
@@ -167,11 +183,11 @@ def _padded(x: Tensor | None, size: int) -> Tensor | None:
     return out
 
 
-ARGUMENTS = {
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "td_quantize": (POINTER(_Matrix), c_int64, c_int64, c_void_p, c_void_p),
     "td_pack": (c_int32, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
-    "td_linear": (POINTER(_Linear), c_int64, *[POINTER(_Matrix)] * 4),
-    "td_linear_best": (POINTER(_Linear), c_int64, POINTER(_Matrix), c_void_p, c_void_p),
+    "td_linear": (c_void_p, c_int64, *[c_void_p, c_int64, c_int32] * 2, *[c_void_p, c_int64] * 2),
+    "td_linear_best": (c_void_p, c_int64, POINTER(_Matrix), c_void_p, c_void_p),
 }
 
 

@@ -15,12 +15,14 @@ from transduce.attention.base import AttentionBackend
 from transduce.layers.embedding import Embedding, IntegerEmbedding
 from transduce.layers.kv import KVSlot
 from transduce.layers.norm import LayerNorm, RMSNorm
-from transduce.quant.base import Activation, Epilogue, Linear, ParamSpec, Scheme
+from transduce.quant.base import Activation, Epilogue, Linear, ParamSpec, RowsHint, Scheme
 from transduce.quant.keep import Keep, SideBySide
 from transduce.quant.none import Unquantized
 
 DECODER_TILE = 64
-"""Rows per kernel call on the decoder's side, where few rows are the rule; see `Scheme.linear`."""
+"""Rows per kernel call on the decoder's side, where few rows are the rule; see RowsHint."""
+
+DECODER_ROWS = RowsHint(DECODER_TILE)
 
 ENCODER_TILE = 256
 """Rows per kernel call for linears that see encoder rows: the encoder's own, and cross-attention's K and V."""
@@ -70,7 +72,7 @@ class Builder:
     weights: Weights
     context: Context
     prefix: str = ""
-    tile: int = DECODER_TILE
+    rows: RowsHint = DECODER_ROWS
     tables: dict[str, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
 
     def at(self, scope: str) -> "Builder":
@@ -79,7 +81,11 @@ class Builder:
 
     def for_encoder_rows(self) -> "Builder":
         """The same scope for layers whose input is encoder rows."""
-        return replace(self, tile=ENCODER_TILE)
+        return replace(self, rows=replace(self.rows, tile=ENCODER_TILE))
+
+    def with_outliers(self) -> "Builder":
+        """The same scope for a model whose activations hold values far beyond the others of their row."""
+        return replace(self, rows=replace(self.rows, outliers=True))
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds the tensor."""
@@ -143,7 +149,7 @@ class Builder:
 
     def _alike(self, parts: Sequence[tuple[str, int]], in_features: int, epilogue: Epilogue) -> Linear:
         scheme = self._scheme(parts[0][0])
-        return scheme.prepare(self._fused(parts, in_features), epilogue, self.tile)
+        return scheme.prepare(self._fused(parts, in_features), epilogue, self.rows)
 
     def _fused(self, parts: Sequence[tuple[str, int]], in_features: int) -> dict[str, Tensor]:
         """The tensors of layers of one scheme."""

@@ -38,7 +38,6 @@ class Head(Protocol):
         """The greatest value of each row and its index, the lowest of equals: two [reads]."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class KVGroup:
     """A set of decoder layers whose KV shares one block table per sequence ("self") or encoder input ("cross")."""

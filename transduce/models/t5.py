@@ -122,6 +122,7 @@ def spec(config: T5Config) -> Spec:
 
 def build(config: T5Config, b: Builder) -> TextModel:
     """The model, loaded."""
+    b = b.with_outliers()
     return TextModel(
         spec(config),
         {"lm": _head(config, b)},

@@ -26,6 +26,18 @@ class Epilogue:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsHint:
+    """What is known of the rows a layer will be given.
+
+    tile: how many to hand to every kernel call, where a row's bits depend on their number.
+    outliers: whether some values are far beyond the row's others, so that few bits would leave the others none.
+    """
+
+    tile: int
+    outliers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ParamSpec:
     """One stored tensor of a linear layer: its shape, and which of its dimensions follow the layer's out and in.
 
@@ -71,11 +83,8 @@ class Scheme(ABC):
         return tensors["weight"], None
 
     @abstractmethod
-    def prepare(self, tensors: Mapping[str, Tensor], epilogue: Epilogue, tile: int) -> Linear:
-        """The layer of these tensors; called once.
-
-        tile: rows of every kernel call, where a row's bits depend on their number.
-        """
+    def prepare(self, tensors: Mapping[str, Tensor], epilogue: Epilogue, rows: RowsHint) -> Linear:
+        """The layer of these tensors; called once."""
 
     @abstractmethod
     def call_rows(self, dtype: torch.dtype, device: torch.device, tile: int) -> int:

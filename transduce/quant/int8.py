@@ -1,4 +1,5 @@
-"""Weights as 8-bit integers, symmetric per output; activations quantized row by row as they come.
+"""Weights as 8-bit integers, symmetric per output; activations quantized row by row as they come, to 8 bits or, where
+they hold outliers, to 15.
 
 Where there are no kernels the integers are turned back into floats: the same weights, at the plain scheme's speed.
 Knows no layer and no model.
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from transduce.kernels.linear import quantize
 from transduce.kernels.load import library
-from transduce.quant.base import Epilogue, Linear, ParamSpec, Scheme
+from transduce.quant.base import Epilogue, Linear, ParamSpec, RowsHint, Scheme
 from transduce.quant.native import NativeLinear, available
 from transduce.quant.none import Unquantized
 
@@ -40,12 +41,12 @@ class Int8(Scheme):
     def table(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
         return tensors["weight"], tensors["weight_scale"]
 
-    def prepare(self, tensors: Mapping[str, Tensor], epilogue: Epilogue, tile: int) -> Linear:
+    def prepare(self, tensors: Mapping[str, Tensor], epilogue: Epilogue, rows: RowsHint) -> Linear:
         integers, scale = tensors["weight"], tensors["weight_scale"]
         if available(integers.device):
-            return NativeLinear.pack(integers, scale, epilogue)
+            return NativeLinear.pack(integers, scale, epilogue, wide=rows.outliers)
         floats = dequantized(integers, scale, epilogue.dtype)
-        return Dequantized(self._floats.prepare({"weight": floats}, epilogue, tile), epilogue.dtype)
+        return Dequantized(self._floats.prepare({"weight": floats}, epilogue, rows), epilogue.dtype)
 
     def call_rows(self, dtype: torch.dtype, device: torch.device, tile: int) -> int:
         return 1 if available(device) else self._floats.call_rows(dtype, device, tile)

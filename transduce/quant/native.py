@@ -30,12 +30,12 @@ class NativeLinear(Linear):
     dtype: torch.dtype
 
     @classmethod
-    def pack(cls, weight: Tensor, scale: Tensor | None, epilogue: Epilogue) -> "NativeLinear":
-        """weight [out, in]: float32, bfloat16, or int8 with a scale [out]."""
+    def pack(cls, weight: Tensor, scale: Tensor | None, epilogue: Epilogue, wide: bool = False) -> "NativeLinear":
+        """weight [out, in]: float32, bfloat16, or int8 with a scale [out]; wide: see kernels.linear.pack."""
         native = library()
         assert native is not None, "asked only where there are kernels"
         activation = ACTIVATIONS[epilogue.activation]
-        return cls(kernel.pack(native, weight, scale, epilogue.bias, activation), epilogue.dtype)
+        return cls(kernel.pack(native, weight, scale, epilogue.bias, activation, wide), epilogue.dtype)
 
     def __call__(self, x: Tensor, times: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
         return ops.linear(self.packed, x, self.dtype, times, plus)

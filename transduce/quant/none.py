@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.quant.base import Activation, Epilogue, Linear, ParamSpec, Scheme
+from transduce.quant.base import Activation, Epilogue, Linear, ParamSpec, RowsHint, Scheme
 from transduce.quant.native import NativeLinear, available
 
 MIN_ROWS = 4
@@ -50,13 +50,13 @@ class Unquantized(Scheme):
     def params(self, out_features: int, in_features: int) -> dict[str, ParamSpec]:
         return {"weight": ParamSpec((out_features, in_features), out_dim=0, in_dim=1)}
 
-    def prepare(self, tensors: Mapping[str, Tensor], epilogue: Epilogue, tile: int) -> Linear:
+    def prepare(self, tensors: Mapping[str, Tensor], epilogue: Epilogue, rows: RowsHint) -> Linear:
         weight = tensors["weight"]
         if _native(weight.dtype, weight.device):
             return NativeLinear.pack(weight, None, epilogue)
         if _packs(weight.dtype, weight.device):
             weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
-        return TorchLinear(weight, epilogue, tile)
+        return TorchLinear(weight, epilogue, rows.tile)
 
     def call_rows(self, dtype: torch.dtype, device: torch.device, tile: int) -> int:
         if _native(dtype, device):

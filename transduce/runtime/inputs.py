@@ -136,9 +136,9 @@ class StaticInputs:
     def fill(self, step: HostStep) -> None:
         """Write a step that fits the bucket; rows past its own are padded: they see nothing and write to block 0."""
         for buffer, data in ((self._tokens, step.tokens), (self._positions, step.positions), (self._slots, step.slots)):
-            padded = np.zeros(buffer.shape, dtype=np.int64)
-            padded[..., : data.shape[-1]] = data
-            buffer.copy_(self._device.tensor(padded, torch.int64))
+            filled = np.zeros(buffer.shape, dtype=np.int64)
+            filled[..., : data.shape[-1]] = data
+            buffer.copy_(self._device.tensor(filled, torch.int64))
         for name, segments, width in self._bucket.groups:
             padded = _pad(step.segments[name], self._bucket.tokens, segments, width)
             self._backend.plan(padded, self._metas[name])

@@ -11,7 +11,6 @@ from transduce.layers.norm import Norm
 from transduce.layers.step import StepInput
 from transduce.stacks.style import FeedForward, Residual, Style
 
-
 CROSS_ROWS = 256
 """Encoder rows whose K and V of all layers are made at once, and written while they are in the cache."""
 

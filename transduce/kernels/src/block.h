@@ -68,7 +68,7 @@ TD_INLINE void vector_block(const uint8_t* a, const uint8_t* b, int64_t steps, i
 #ifdef __AMX_TILE__
 #define TD_TILE_DOT(C, A, B)                           \
     {                                                  \
-        if constexpr (K == INT8) _tile_dpbusd(C, A, B); \
+        if constexpr (integers(K)) _tile_dpbusd(C, A, B); \
         else _tile_dpbf16ps(C, A, B);                  \
     }
 

@@ -22,7 +22,7 @@ struct Target {
     Leader* leaders;
 };
 
-// A block's place in the target, and the scales of its rows.
+// A block's place in the target, and the scales of its packed rows.
 struct Place {
     int64_t row, column;
     int rows;
@@ -37,18 +37,21 @@ template <class T> struct Rows {
     int64_t step;
 };
 
-// One panel's parameters, held in registers while its rows go by.
+// One panel's parameters, held in registers while its rows go by. `sums` and `scales` are those of a row's first term,
+// the next term's lie `row` sums further on.
 template <Kind K> struct Panel {
     Panel(const Linear& w, int64_t column) : bias(w.bias ? load(w.bias + column) : splat(0.f)) {
-        if constexpr (K == INT8) {
+        if constexpr (integers(K)) {
             scale = load(w.scale + column);
             offset = load_as<i32x16>(w.offset + column);
         }
     }
-    f32x16 operator()(const void* sums, float row_scale) const {
-        if constexpr (K == INT8) return to_f32(load_as<i32x16>(sums) - offset) * (scale * row_scale) + bias;
+    f32x16 operator()(const typename Accumulator<K>::one* sums, const float* scales, int row) const {
+        if constexpr (K == INT8) return integer(sums) * (scale * scales[0]) + bias;
+        else if constexpr (K == INT8X2) return (integer(sums) * scales[0] + integer(sums + row) * scales[1]) * scale + bias;
         else return load_as<f32x16>(sums) + bias;
     }
+    f32x16 integer(const int32_t* sums) const { return to_f32(load_as<i32x16>(sums) - offset); }
     f32x16 bias, scale;
     i32x16 offset;
 };
@@ -60,9 +63,10 @@ TD_INLINE void finish_pair(const typename Accumulator<K>::one* sums, const Linea
     const Panel<K> left(w, column), right(w, column + LANES);
     const Rows<T> out(target.out, place.row, column);
     const float* scales = place.row_scales;
-    for (int64_t r = 0, rows = place.rows; r < rows; r++, sums += PANELS * LANES)
-        store_pair(out[r], activated<A, K == FLOAT32>(left(sums, scales[r])),
-                   activated<A, K == FLOAT32>(right(sums + LANES, scales[r])));
+    constexpr int ROW = PANELS * LANES;
+    for (int64_t r = 0, rows = place.rows; r < rows; r++, sums += terms(K) * ROW, scales += terms(K))
+        store_pair(out[r], activated<A, K == FLOAT32>(left(sums, scales, ROW)),
+                   activated<A, K == FLOAT32>(right(sums + LANES, scales, ROW)));
 }
 
 // The first n outputs of a panel, times and plus other rows.
@@ -73,7 +77,9 @@ TD_INLINE void finish_full(const typename Accumulator<K>::one* sums, const Panel
     const Rows<T> times(target.times ? *target.times : target.out, place.row, column);
     const Rows<T> plus(target.plus ? *target.plus : target.out, place.row, column);
     for (int64_t r = 0; r < place.rows; r++) {
-        f32x16 v = activated<A, K == FLOAT32>(panel(sums + r * PANELS * LANES, place.row_scales[r]));
+        constexpr int ROW = PANELS * LANES;
+        const int64_t packed = r * terms(K);
+        f32x16 v = activated<A, K == FLOAT32>(panel(sums + packed * ROW, place.row_scales + packed, ROW));
         if (target.times) v = v * load(times[r], n);
         if (target.plus) v = v + load(plus[r], n);
         store(out[r], v, n);
@@ -106,7 +112,9 @@ void finish_best(const Sums<K>& sums, const Linear& w, const Place& place, const
         const f32x16 outside = iota() < splat(int32_t(w.out - column)) ? splat(0.f) : splat(-INFINITY);
         for (int r = 0; r < place.rows; r++) {
             Leader& leader = target.leaders[place.row + r];
-            const f32x16 v = panel(sums.at + (r * PANELS + p) * LANES, place.row_scales[r]) + outside;
+            const int64_t packed = r * terms(K);
+            const auto* at = sums.at + (packed * PANELS + p) * LANES;
+            const f32x16 v = panel(at, place.row_scales + packed, PANELS * LANES) + outside;
             if (!any(less(splat(leader.value), v))) continue;
             float lanes[LANES];
             store(lanes, v);

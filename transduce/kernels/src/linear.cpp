@@ -37,7 +37,7 @@ struct Packed {
     Buffer tiles, scales;
 };
 
-// A layer, its rows, and how its results get where they go.
+// A layer, its rows, and how its results get where they go. Packed rows are terms(K) to a row.
 template <Kind K> struct Job {
     const Linear& w;
     const Matrix& x;
@@ -54,19 +54,19 @@ template <Kind K> TD_INLINE const uint8_t* panel_at(const Job<K>& job, const Pac
     return job.w.panels + column / LANES * x.steps * TILE;
 }
 
-// Packed rows from `row` on, rows [first + row, ..) of the target, times PANELS panels from output `column` on.
+// `rows` packed rows from `row` on, which is row `first` of the target and so on, times PANELS panels from output `column` on.
 template <Kind K, int PANELS>
 TD_INLINE void multiply_block(const Job<K>& job, const Packed& x, const Target& target, int64_t first, int64_t row, int rows,
                               int64_t column, Ahead ahead) {
     Sums<K> sums;
     block<K, PANELS>(x.tile(row), panel_at(job, x, column), x.steps, rows, ahead, sums);
-    const Place place{first + row, column, rows, x.scale(row)};
+    const Place place{first + row / terms(K), column, rows / terms(K), x.scale(row)};
     if constexpr (PANELS == 2) job.finish_pair(sums, job.w, place, target);
     else job.finish_four(sums, job.w, place, target);
 }
 
-// `count` packed rows, rows [first, first + count) of the target, times the units [from, to) of outputs. Two panels
-// stay in the first-level cache while the rows go by.
+// `count` packed rows, which are the target's from row `first` on, times the units [from, to) of outputs. Two panels stay
+// in the first-level cache while the rows go by.
 template <Kind K>
 void multiply(const Job<K>& job, const Packed& x, const Target& target, int64_t first, int64_t count, int64_t from,
               int64_t to) {
@@ -86,35 +86,37 @@ void multiply(const Job<K>& job, const Packed& x, const Target& target, int64_t 
 
 // Few rows: all threads share the packed rows and divide the outputs. target_of(member): where its results go.
 template <Kind K, class TargetOf> void few_rows(const Job<K>& job, TargetOf target_of) {
-    const Packed packed(K, job.rows, job.w.in);
+    constexpr int64_t STEP_ROWS = STEP / terms(K); // that fill a tile
+    const int64_t count = job.rows * terms(K);
+    const Packed packed(K, count, job.w.in);
     const bool parallel = job.parallel();
-    share(round_up(job.rows, STEP) / STEP, parallel && job.rows * job.w.in >= PACKED_ALONE, [&](int64_t tile, int) {
-        const int64_t from = tile * STEP, to = from + STEP < job.rows ? from + STEP : job.rows;
-        pack_rows<K>(job.x, job.w.in, from, to, packed.tile(from), packed.scale(from));
+    share(round_up(count, STEP) / STEP, parallel && count * job.w.in >= PACKED_ALONE, [&](int64_t tile, int) {
+        const int64_t from = tile * STEP_ROWS, to = from + STEP_ROWS < job.rows ? from + STEP_ROWS : job.rows;
+        pack_rows<K>(job.x, job.w.in, from, to, packed.tile(tile * STEP), packed.scale(tile * STEP));
     });
     const int64_t units = job.units(), most = team_size() * 4, pieces = !parallel ? 1 : units < most ? units : most;
     share(pieces, parallel, [&](int64_t piece, int member) {
         const TileScope tiles;
-        multiply<K>(job, packed, target_of(member), 0, job.rows, units * piece / pieces, units * (piece + 1) / pieces);
+        multiply<K>(job, packed, target_of(member), 0, count, units * piece / pieces, units * (piece + 1) / pieces);
     });
 }
 
 // Many rows: every thread packs its own, a cacheful at a time, and passes all weights by them.
 template <Kind K> void many_rows(const Job<K>& job, const Target& target) {
     PerMember<Packed> scratch;
-    share(round_up(job.rows, ROWS_AT_A_TIME) / ROWS_AT_A_TIME, true, [&](int64_t piece, int member) {
+    constexpr int64_t ROWS = ROWS_AT_A_TIME / terms(K);
+    share(round_up(job.rows, ROWS) / ROWS, true, [&](int64_t piece, int member) {
         const TileScope tiles;
         const Packed& packed = scratch.of(member, K, ROWS_AT_A_TIME, job.w.in);
-        const int64_t first = piece * ROWS_AT_A_TIME, left = job.rows - first;
-        const int64_t count = left < ROWS_AT_A_TIME ? left : ROWS_AT_A_TIME;
+        const int64_t first = piece * ROWS, count = job.rows - first < ROWS ? job.rows - first : ROWS;
         pack_rows<K>(job.x, job.w.in, first, first + count, packed.tile(0), packed.scale(0));
-        multiply<K>(job, packed, target, first, count, 0, job.units());
+        multiply<K>(job, packed, target, first, count * terms(K), 0, job.units());
     });
 }
 
 template <Kind K> void linear(const Linear& w, const Matrix& x, int64_t rows, const Target& target) {
     const Job<K> job{w, x, rows, finish_of<K, 2>(w, target), finish_of<K, 4>(w, target)};
-    if (rows > ROWS_AT_A_TIME * team_size()) many_rows(job, target);
+    if (rows * terms(K) > ROWS_AT_A_TIME * team_size()) many_rows(job, target);
     else few_rows(job, [&](int) { return target; });
 }
 
@@ -126,13 +128,16 @@ template <Kind K> void best(const Linear& w, const Matrix& x, int64_t rows, Lead
 
 } // namespace
 
-// out = activation(x · weights + bias) [* times] [+ plus], for rows of x.
-TD_EXPORT void td_linear(const Linear* w, int64_t rows, const Matrix* x, const Matrix* out, const Matrix* times,
-                         const Matrix* plus) {
-    const Target target{*out, times, plus, nullptr};
-    if (w->kind == FLOAT32) linear<FLOAT32>(*w, *x, rows, target);
-    else if (w->kind == BFLOAT16) linear<BFLOAT16>(*w, *x, rows, target);
-    else linear<INT8>(*w, *x, rows, target);
+// out = activation(x · weights + bias) [* times] [+ plus], for rows of x; times and plus: null, or of out's type.
+// Numbers rather than structures: the caller makes this call hundreds of times a step.
+TD_EXPORT void td_linear(const Linear* w, int64_t rows, void* x, int64_t x_row, int32_t x_type, void* out, int64_t out_row,
+                         int32_t out_type, void* times, int64_t times_row, void* plus, int64_t plus_row) {
+    const Matrix input{x, x_row, x_type}, factors{times, times_row, out_type}, terms{plus, plus_row, out_type};
+    const Target target{{out, out_row, out_type}, times ? &factors : nullptr, plus ? &terms : nullptr, nullptr};
+    if (w->kind == FLOAT32) linear<FLOAT32>(*w, input, rows, target);
+    else if (w->kind == BFLOAT16) linear<BFLOAT16>(*w, input, rows, target);
+    else if (w->kind == INT8) linear<INT8>(*w, input, rows, target);
+    else linear<INT8X2>(*w, input, rows, target);
 }
 
 // The greatest of x · weights + bias in each row, and the lowest index that has it; without the activation. A NaN is
@@ -144,7 +149,8 @@ TD_EXPORT void td_linear_best(const Linear* w, int64_t rows, const Matrix* x, fl
     for (int64_t i = 0; i < threads * rows; i++) leaders[i] = Leader{};
     if (w->kind == FLOAT32) best<FLOAT32>(*w, *x, rows, leaders);
     else if (w->kind == BFLOAT16) best<BFLOAT16>(*w, *x, rows, leaders);
-    else best<INT8>(*w, *x, rows, leaders);
+    else if (w->kind == INT8) best<INT8>(*w, *x, rows, leaders);
+    else best<INT8X2>(*w, *x, rows, leaders);
     for (int64_t row = 0; row < rows; row++) {
         Leader& first = leaders[row];
         for (int thread = 1; thread < threads; thread++) first.meet(leaders[thread * rows + row]);

@@ -10,8 +10,8 @@ enum Type : int32_t { F32 = 0, BF16 = 1 };
 struct Linear {
     const uint8_t* panels; // [outputs/16][steps][16 words][16 outputs]
     const float* bias;     // [outputs], or null
-    const float* scale;    // [outputs], INT8 alone: of each output's weights
-    const int32_t* offset; // [outputs], INT8 alone: 128 times the sum of each output's weights
+    const float* scale;    // [outputs], integers alone: of each output's weights
+    const int32_t* offset; // [outputs], integers alone: 128 times the sum of each output's weights
     int64_t in, out;
     int32_t kind, activation;
 };

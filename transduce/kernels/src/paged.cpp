@@ -6,8 +6,8 @@
 #include "team.h"
 
 // Work that a second thread is not worth waking for.
-constexpr int64_t READ_ALONE = 1 << 19;  // bytes of keys and values
-constexpr int64_t WRITE_ALONE = 1 << 18; // bytes
+constexpr int64_t READ_ALONE = 1 << 16;  // bytes of keys and values
+constexpr int64_t WRITE_ALONE = 1 << 17; // bytes
 
 constexpr int ITEM_QUERIES = 32; // so that a long prefill of few heads is spread
 

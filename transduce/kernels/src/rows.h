@@ -27,14 +27,16 @@ template <class T> TD_INLINE float row_magnitude(const T* x, int64_t n) {
     return magnitude;
 }
 
-// Integers a row is stored as, and the float that one of them stands for. A row that holds an infinity or a NaN has
-// such a scale, and the results of this row alone are NaN.
+// Integers a row is stored as, up to `most`, and the float that one of them stands for. A row that holds an infinity or
+// a NaN has such a scale, and the results of this row alone are NaN.
 struct RowScale {
-    explicit RowScale(float magnitude) : unit(magnitude / 127.f), per_unit(magnitude > 0.f ? 127.f / magnitude : 0.f) {}
-    // To the nearest integer, in the low byte: adding 1.5 * 2^23 leaves it in the low bits of the float.
+    RowScale(float magnitude, float most) : unit(magnitude / most), per_unit(magnitude > 0.f ? most / magnitude : 0.f) {}
+    // To the nearest integer, in the low bits: adding 1.5 * 2^23 leaves it there, in those of the float.
     i32x16 operator()(f32x16 v) const { return as_i32(v * per_unit + 12582912.f); }
     float unit, per_unit;
 };
+
+constexpr float MOST = 127.f;
 
 TD_INLINE u8x16 low_bytes(i32x16 v) {
 #ifdef __AVX512F__
@@ -52,21 +54,33 @@ template <Kind K, class T> TD_INLINE void pack_row(const T* x, int64_t n, uint8_
     if constexpr (K == FLOAT32) by_lanes(x, n, [&](int64_t i, f32x16 v) { store(reinterpret_cast<float*>(place(i)), v); });
     if constexpr (K == BFLOAT16) by_lanes(x, n, [&](int64_t i, f32x16 v) { store(reinterpret_cast<bf16*>(place(i)), v); });
     if constexpr (K == INT8) {
-        const RowScale integers(row_magnitude(x, n));
-        *scale = integers.unit;
-        by_lanes(x, n, [&](int64_t i, f32x16 v) { store_as(place(i), low_bytes(integers(v)) ^ uint8_t(ZERO_POINT)); });
+        const RowScale integer(row_magnitude(x, n), MOST);
+        *scale = integer.unit;
+        by_lanes(x, n, [&](int64_t i, f32x16 v) { store_as(place(i), low_bytes(integer(v)) ^ uint8_t(ZERO_POINT)); });
+    }
+    if constexpr (K == INT8X2) { // 128 times the first, plus the second, which is the next row of the tile
+        const RowScale integer(row_magnitude(x, n), MOST * 128);
+        scale[0] = integer.unit * 128;
+        scale[1] = integer.unit;
+        by_lanes(x, n, [&](int64_t i, f32x16 v) {
+            const i32x16 whole = integer(v), upper = (whole + 64) >> 7;
+            store_as(place(i), low_bytes(upper) ^ uint8_t(ZERO_POINT));
+            store_as(place(i) + 64, low_bytes(whole - (upper << 7)) ^ uint8_t(ZERO_POINT));
+        });
     }
     // Bytes between the row's end and its tile's may hold a NaN, which times zero is one.
     const int64_t whole = round_up(n, PER_TILE);
-    for (int64_t i = round_up(n, LANES); i < whole; i += LANES) std::memset(place(i), 0, LANES * BYTES);
+    for (int64_t i = round_up(n, LANES); i < whole; i += LANES)
+        for (int term = 0; term < terms(K); term++) std::memset(place(i) + term * 64, 0, LANES * BYTES);
 }
 
 // Rows [from, to) of x into tiles; a tile's missing rows are left as they are, since nothing reads their sums.
 template <Kind K> static void pack_rows(const Matrix& x, int64_t n, int64_t from, int64_t to, uint8_t* tiles, float* scales) {
     const int64_t tile_rows = steps_of(K, n) * TILE;
     for (int64_t r = from; r < to; r++) {
-        uint8_t* at = tiles + (r - from) / STEP * tile_rows + (r - from) % STEP * 64;
-        if (x.type == F32) pack_row<K>(static_cast<const float*>(x.data) + r * x.row, n, at, scales + r - from);
-        else pack_row<K>(static_cast<const bf16*>(x.data) + r * x.row, n, at, scales + r - from);
+        const int64_t packed = (r - from) * terms(K);
+        uint8_t* at = tiles + packed / STEP * tile_rows + packed % STEP * 64;
+        if (x.type == F32) pack_row<K>(static_cast<const float*>(x.data) + r * x.row, n, at, scales + packed);
+        else pack_row<K>(static_cast<const bf16*>(x.data) + r * x.row, n, at, scales + packed);
     }
 }

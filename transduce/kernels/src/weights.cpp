@@ -5,10 +5,10 @@
 namespace {
 
 template <class T> void quantize_row(const T* w, int64_t n, int8_t* out, float* scale) {
-    const RowScale integers(row_magnitude(w, n));
-    *scale = integers.unit;
+    const RowScale integer(row_magnitude(w, n), MOST);
+    *scale = integer.unit;
     by_lanes(w, n, [&](int64_t i, f32x16 v) {
-        const u8x16 bytes = low_bytes(integers(v));
+        const u8x16 bytes = low_bytes(integer(v));
         std::memcpy(out + i, &bytes, n - i < LANES ? n - i : LANES);
     });
 }
@@ -35,14 +35,14 @@ TD_EXPORT void td_quantize(const Matrix* w, int64_t out, int64_t in, int8_t* int
     });
 }
 
-// w [out, in], contiguous, of elements as `kind` has them, to zeroed panels; INT8: offset [out] too.
+// w [out, in], contiguous, of elements as `kind` has them, to zeroed panels; integers: offset [out] too.
 TD_EXPORT void td_pack(int32_t kind, const uint8_t* w, int64_t out, int64_t in, uint8_t* panels, int32_t* offset) {
     const Kind k = Kind(kind);
     const int64_t bytes = in * 4 / per_word(k), panel = steps_of(k, in) * TILE;
     by_row(out, [&](int64_t r) {
         const uint8_t* row = w + r * bytes;
         pack_output(row, bytes, panels + r / LANES * panel + r % LANES * 4);
-        if (k != INT8) return;
+        if (!integers(k)) return;
         int32_t sum = 0;
         for (int64_t i = 0; i < in; i++) sum += int8_t(row[i]);
         offset[r] = ZERO_POINT * sum;

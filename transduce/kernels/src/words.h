@@ -9,7 +9,12 @@
 constexpr int TILE = 1024; // bytes
 constexpr int STEP = 16;   // words
 
-enum Kind : int32_t { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
+// INT8X2: weights as INT8, activations as two integers each, so that values far beyond a row's others cost the others
+// nothing.
+enum Kind : int32_t { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2, INT8X2 = 3 };
+
+constexpr bool integers(Kind kind) { return kind == INT8 || kind == INT8X2; }
+constexpr int terms(Kind kind) { return kind == INT8X2 ? 2 : 1; } // packed rows of one row of activations
 
 constexpr int per_word(Kind kind) { return kind == FLOAT32 ? 1 : kind == BFLOAT16 ? 2 : 4; }
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -23,6 +28,7 @@ template <> struct Accumulator<INT8> {
     using piece = i32xp;
     using one = int32_t;
 };
+template <> struct Accumulator<INT8X2> : Accumulator<INT8> {};
 
 template <Kind K> TD_INLINE auto dot(typename Accumulator<K>::piece acc, i32xp a, i32xp b) {
     if constexpr (K == FLOAT32) return dot_f32(acc, a, b);

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from transduce.core.blocks import BlockPool, BlockTable
 from transduce.core.request import EncoderInput
 
-IDLE_SHARE = 8
+IDLE_SHARE = 32
 """One in so many of the pool's blocks may be idle however little is in use."""
 
 

@@ -7,7 +7,7 @@
 
 // Work that a second thread is not worth waking for.
 constexpr int64_t READ_ALONE = 1 << 16;  // bytes of keys and values
-constexpr int64_t WRITE_ALONE = 1 << 17; // bytes
+constexpr int64_t WRITE_ALONE = 1 << 14; // bytes
 
 constexpr int ITEM_QUERIES = 32; // so that a long prefill of few heads is spread
 
@@ -186,6 +186,18 @@ static int neighbours(const Write& write, int64_t i) {
     return count;
 }
 
+// Ask for the lines that one token's head is going to be written to: each of its words in a line of its own.
+template <class T> TD_INLINE void fetch_head(const Write& write, int64_t i, int head) {
+    constexpr int PER = PER_WORD<T>;
+    const PageShape& shape = write.shape;
+    const T* cache = static_cast<const T*>(write.cache);
+    const int64_t block = write.slots[i] / shape.block_size, token = write.slots[i] % shape.block_size;
+    const T* keys = cache + shape.keys_of(block, head) + token * PER;
+    for (int dim = 0; dim < shape.head_dim; dim += PER) __builtin_prefetch(keys + int64_t(dim) * shape.block_size, 1);
+    const T* values = cache + shape.values_of(block, head) + token / PER * PER * shape.head_dim;
+    for (int dim = 0; dim < shape.head_dim; dim += LANES) __builtin_prefetch(values + dim * PER, 1);
+}
+
 template <class T> static void write_tokens(const Write& write, int head) {
     const PageShape& shape = write.shape;
     const bool by_words = shape.head_dim % (LANES * PER_WORD<T>) == 0;
@@ -200,6 +212,7 @@ template <class T> static void write_tokens(const Write& write, int head) {
             write_sixteen(write, k, v, token, keys, values);
             i += LANES;
         } else {
+            if (i + 2 < write.tokens) fetch_head<T>(write, i + 2, head);
             write_head(shape, k, v, token, keys, values);
             i++;
         }

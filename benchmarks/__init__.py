@@ -6,6 +6,7 @@
     python -m benchmarks.speech     audio seconds per second
     python -m benchmarks.startup    from process start to the first token
     python -m benchmarks.attention  one attention layer, per backend
+    python -m benchmarks.accuracy   what a quantization costs, on trained checkpoints
 
 Every engine runs in a process of its own (`worker`), which sleeps while another is timed. Rounds alternate and each
 draws inputs anew (`contest`); a peer runs at the best of what it lets its users set (`sweep`).

@@ -32,7 +32,15 @@ from transduce import (
 from transduce.models.base import find, known
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/offline.md", "docs/cli.md", "docs/design.md", "docs/from-vllm.md")
+PAGES = (
+    "README.md",
+    "docs/offline.md",
+    "docs/cli.md",
+    "docs/design.md",
+    "docs/from-vllm.md",
+    "docs/quantization.md",
+    "docs/speed.md",
+)
 GENERATION = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "max_length": 16}
 TEXT_MODELS = ("google/flan-t5-small", "facebook/bart-large-cnn")
 SPEECH_MODELS = ("openai/whisper-tiny",)

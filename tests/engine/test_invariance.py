@@ -45,11 +45,17 @@ def alone(case: Case, wanted: list[Ask], parent: Path, **options: Any) -> dict[t
     return answers
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+PRECISIONS = [("float32", None), ("bfloat16", None), ("float32", "int8"), ("bfloat16", "int8")]
+each_precision = pytest.mark.parametrize(("dtype", "quantization"), PRECISIONS)
+
+
+@each_precision
 @pytest.mark.parametrize("backend", [backend.caps.name for backend in backends()])
 @pytest.mark.parametrize("case", FOUR, ids=lambda case: case.model_type)
-def test_the_same_alone_and_among_others(case: Case, backend: str, dtype: str, parent: Path) -> None:
-    options: dict[str, Any] = {"attention_backend": backend, "dtype": dtype}
+def test_the_same_alone_and_among_others(
+    case: Case, backend: str, dtype: str, quantization: str | None, parent: Path
+) -> None:
+    options: dict[str, Any] = {"attention_backend": backend, "dtype": dtype, "quantization": quantization}
     made, wanted = checkpoint(case), mixed(case, 12, seed=5)
     expected = alone(case, wanted, parent, **options)
     loaded = engine(case, parent, **options)
@@ -57,13 +63,15 @@ def test_the_same_alone_and_among_others(case: Case, backend: str, dtype: str, p
     assert run(loaded.engine, [request(made, wanted[i], str(i)) for i in order]) == expected
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@each_precision
 @pytest.mark.parametrize("backend", EXACT)
 @pytest.mark.parametrize("seed", range(8))
-def test_any_schedule_gives_the_same_bits(backend: str, dtype: str, seed: int, parent: Path) -> None:
+def test_any_schedule_gives_the_same_bits(
+    backend: str, dtype: str, quantization: str | None, seed: int, parent: Path
+) -> None:
     rng = np.random.default_rng(seed)
     case = FOUR[int(rng.integers(len(FOUR)))]
-    options: dict[str, Any] = {"attention_backend": backend, "dtype": dtype}
+    options: dict[str, Any] = {"attention_backend": backend, "dtype": dtype, "quantization": quantization}
     made, wanted = checkpoint(case), mixed(case, 10, seed, tokens=18)
     expected = alone(case, wanted, parent, **options)
     for _ in range(8):

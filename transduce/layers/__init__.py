@@ -1,1 +1,1 @@
-"""Layers that models compose: linear, attention, norm, embedding, relative bias. They know no model, no scheduler."""
+"""Layers that models compose: attention, norm, embedding, relative bias. They know no model, no scheduler."""

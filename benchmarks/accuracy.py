@@ -50,7 +50,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=checkpoints.NAMES)
     parser.add_argument("--quantization", default="int8")
-    parser.add_argument("--keep", nargs="*", help="layers left in the model's dtype; by default those that the model's family names")
+    parser.add_argument(
+        "--keep", nargs="*", help="layers left in the model's dtype; by default those that the model's family names"
+    )
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--words", type=Path, default=Path("/usr/share/dict/words"))
     parser.add_argument("--sounds", type=Path)

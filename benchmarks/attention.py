@@ -1,6 +1,6 @@
 """Milliseconds per decode step of one attention layer (12 heads of 64, 128 keys), per backend, dtype and batch.
 
-    python -m benchmarks.attention [threads]
+python -m benchmarks.attention [threads]
 """
 
 import sys

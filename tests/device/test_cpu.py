@@ -57,7 +57,7 @@ def test_float16_is_refused_with_a_way_out() -> None:
     CPU().check_dtype(CPU().best_dtype())
 
 
-def test_capture_is_the_function_itself() -> None:
+def test_a_capture_is_right_for_later_contents() -> None:
     buffer = torch.zeros(2)
     run = CPU().capture(lambda x: x + 1, buffer)
     buffer += 1

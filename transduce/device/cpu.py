@@ -7,7 +7,6 @@ import ctypes
 import os
 import resource
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from transduce.device.base import Device, Memory
 from transduce.errors import ConfigError
+from transduce.kernels import tape
 
 T = TypeVar("T")
 
@@ -64,8 +64,8 @@ class CPU(Device):
         return torch.from_numpy(data).to(dtype)
 
     def capture(self, fn: Callable[..., T], *static: Tensor) -> Callable[[], T]:
-        """A CPU has no graphs: the function itself."""
-        return partial(fn, *static)
+        """A tape of the kernels it runs."""
+        return tape.record(fn, static)
 
 
 def _keep_freed_memory() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transduce.kernels import tape
 from transduce.kernels.memory import arena
 
 OUTPUTS = 64
@@ -116,9 +117,10 @@ def linear(
     row, element = x.stride()
     assert inputs == w.inputs
     assert element == 1
-    out = torch.empty(rows, w.outputs, dtype=dtype)
+    out = tape.empty((rows, w.outputs), dtype)
     result = (out.data_ptr(), w.outputs, TYPES[dtype], *_operand(times, out), *_operand(plus, out))
-    _kernel(library, "td_linear")(w.address, rows, x.data_ptr(), row, TYPES[x.dtype], *result)
+    arguments = (w.address, rows, x.data_ptr(), row, TYPES[x.dtype], *result)
+    tape.run(_kernel(library, "td_linear"), arguments, w, x, out, times, plus)
     return out
 
 

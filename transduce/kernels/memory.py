@@ -25,9 +25,9 @@ class Arena:
     def zeros(self, size: int) -> Tensor:
         """uint8 [size], zeroed, at a multiple of 64 bytes; large ones have a piece of their own."""
         if size > PIECE // 2:
-            return _piece(size)[:size]
+            return zeros(size)
         if size > len(self._piece):
-            self._piece = _piece(PIECE)
+            self._piece = zeros(PIECE)
         taken = self._piece[:size]
         self._piece = self._piece[-(-size // LINE) * LINE :]
         return taken
@@ -39,6 +39,7 @@ def arena() -> Arena:
     return Arena()
 
 
-def _piece(size: int) -> Tensor:
+def zeros(size: int) -> Tensor:
+    """uint8 [size], zeroed when it is first touched, at a multiple of 64 bytes."""
     piece = torch.from_numpy(np.zeros(size + LINE, np.uint8))
-    return piece[-piece.data_ptr() % LINE :]
+    return piece[-piece.data_ptr() % LINE :][:size]

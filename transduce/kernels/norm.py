@@ -10,6 +10,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from transduce.kernels import tape
+
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
@@ -23,7 +25,8 @@ def layer_norm(library: CDLL, x: Tensor, weight: Tensor, bias: Tensor, eps: floa
     out = _like(x, weight)
     rows, d = x.shape
     kernel = _kernel(library, "td_layer_norm", 3, x.dtype, weight.dtype)
-    kernel(x.data_ptr(), weight.data_ptr(), bias.data_ptr(), rows, d, eps, out.data_ptr())
+    arguments = (x.data_ptr(), weight.data_ptr(), bias.data_ptr(), rows, d, eps, out.data_ptr())
+    tape.run(kernel, arguments, x, weight, bias, out)
     return out
 
 
@@ -35,7 +38,7 @@ def rms_norm(library: CDLL, x: Tensor, weight: Tensor, eps: float) -> Tensor:
     out = _like(x, weight)
     rows, d = x.shape
     kernel = _kernel(library, "td_rms_norm", 2, x.dtype, weight.dtype)
-    kernel(x.data_ptr(), weight.data_ptr(), rows, d, eps, out.data_ptr())
+    tape.run(kernel, (x.data_ptr(), weight.data_ptr(), rows, d, eps, out.data_ptr()), x, weight, out)
     return out
 
 
@@ -43,7 +46,7 @@ def _like(x: Tensor, weight: Tensor) -> Tensor:
     assert x.is_contiguous()
     assert weight.is_contiguous()
     assert weight.shape == x.shape[1:]
-    return torch.empty_like(x)
+    return tape.empty(x.shape, x.dtype)
 
 
 @cache

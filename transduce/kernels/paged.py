@@ -12,6 +12,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from transduce.kernels import tape
+
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 PAIR = {torch.float32: 1, torch.bfloat16: 2}
@@ -56,7 +58,7 @@ def read(
     assert len(positions) == tokens
     assert head_dim == pages.shape[3]
     assert blocks.is_contiguous()
-    out = torch.empty((tokens, heads, head_dim), dtype=q.dtype)
+    out = tape.empty((tokens, heads, head_dim), q.dtype)
     arguments = _Read(
         q.data_ptr(),
         pages.data_ptr(),
@@ -77,7 +79,7 @@ def read(
         None if bias is None else bias.data_ptr(),
         0 if bias is None else bias.shape[1] // 2,
     )
-    _kernel(library, "read", q.dtype)(byref(arguments))
+    tape.run(_kernel(library, "read", q.dtype), (byref(arguments),), q, pages, out, lse, reading, scoring)
     return out
 
 
@@ -88,7 +90,7 @@ def write(library: CDLL, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> 
     """
     k, v = _rows(k, pages.dtype), _rows(v, pages.dtype)
     assert k.shape == v.shape == (len(slots), *pages.shape[2:4])
-    slots = slots.contiguous()
+    assert slots.is_contiguous()
     arguments = _Write(
         pages.data_ptr(),
         k.data_ptr(),
@@ -99,14 +101,15 @@ def write(library: CDLL, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> 
         len(slots),
         *pages.shape[2:],
     )
-    _kernel(library, "write", pages.dtype)(byref(arguments))
+    tape.run(_kernel(library, "write", pages.dtype), (byref(arguments),), pages, k, v, slots)
 
 
 def _rows(x: Tensor, dtype: torch.dtype) -> Tensor:
     """x [tokens, heads, head_dim] in the pages' dtype, each row contiguous."""
-    if x.dtype != dtype:
-        x = x.to(dtype)
-    return x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous()
+    if x.dtype == dtype and x.stride()[1:] == (x.shape[2], 1):
+        return x
+    assert not tape.taping(), "a copy would not be made again"
+    return x.to(dtype).contiguous()
 
 
 class _Read(Structure):

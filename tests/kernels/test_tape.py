@@ -1,0 +1,121 @@
+"""A taped forward: right for whatever its static inputs hold when it is replayed."""
+
+from collections.abc import Callable
+from ctypes import CDLL
+
+import pytest
+import torch
+from torch import Tensor
+
+from transduce.kernels import load, ops, paged, tape
+from transduce.kernels.linear import Activation, Packed, pack
+
+SIZE = 96
+
+
+def library() -> CDLL:
+    found = load.library()
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def layers() -> list[Packed]:
+    torch.manual_seed(0)
+    return [pack(library(), torch.randn(SIZE, SIZE) / 8, None, torch.randn(SIZE), Activation.GELU) for _ in range(3)]
+
+
+def forward(layers: list[Packed], table: Tensor, weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """A look-up, kernels, and an addition between them."""
+
+    def run(ids: Tensor) -> Tensor:
+        x = table[ids]
+        for layer in layers:
+            x = ops.layer_norm(ops.linear(layer, x, torch.float32, None, x), weight, weight, 1e-5)
+            x = x.view(len(ids), 2, -1).flatten(1) + 1
+        return ops.rms_norm(x, weight, 1e-6)
+
+    return run
+
+
+def test_a_replay_is_the_forward_on_new_contents(layers: list[Packed]) -> None:
+    run, ids = forward(layers, torch.randn(50, SIZE), torch.randn(SIZE)), torch.arange(7)
+    replay = tape.record(run, [ids])
+    seen = []
+    for first in (0, 20, 3):
+        ids.copy_(torch.arange(first, first + 7))
+        result = replay()
+        assert torch.equal(result, run(ids))
+        seen.append(result.clone())
+    assert not torch.equal(seen[0], seen[1])
+
+
+def test_tapes_share_memory_and_take_turns(layers: list[Packed]) -> None:
+    run, few, many = forward(layers, torch.randn(50, SIZE), torch.randn(SIZE)), torch.arange(3), torch.arange(40)
+    replays = [tape.record(run, [few]), tape.record(run, [many])]
+    for _ in range(2):
+        for ids, replay in zip((few, many), replays, strict=True):
+            assert torch.equal(replay(), run(ids))
+            ids.add_(1)
+
+
+def test_what_writes_in_place_writes_again(layers: list[Packed]) -> None:
+    total = torch.zeros(2, SIZE)
+
+    def run(x: Tensor) -> Tensor:
+        total.add_(x)
+        return ops.linear(layers[0], total, torch.float32, None, None)
+
+    x = torch.ones(2, SIZE)
+    replay = tape.record(run, [x])
+    x.fill_(2)
+    replay()
+    assert torch.equal(total, torch.full_like(total, 3))
+
+
+def test_a_forward_of_few_kernels_is_called_as_it_is(layers: list[Packed]) -> None:
+    calls = []
+
+    def run(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        for _ in range(tape.MOST_REPEATED + 1):
+            x = x + 1
+        return ops.linear(layers[0], x, torch.float32, None, None)
+
+    x = torch.ones(2, SIZE)
+    replay = tape.record(run, [x])
+    assert torch.equal(replay(), run(x))
+    assert len(calls) == 3
+
+
+def test_nor_is_one_of_large_results_taped(layers: list[Packed], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tape, "MOST_BYTES", 2 * SIZE * 4)
+    x = torch.ones(3, SIZE)
+
+    def run(x: Tensor) -> Tensor:
+        return ops.linear(layers[0], x, torch.float32, None, None)
+
+    replay = tape.record(run, [x])
+    assert torch.equal(replay(), run(x))
+    assert replay() is not replay()
+
+
+def test_a_taped_forward_has_no_python_in_it(layers: list[Packed]) -> None:
+    calls = []
+
+    def run(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return ops.linear(layers[0], x, torch.float32, None, None)
+
+    replay = tape.record(run, [torch.ones(2, SIZE)])
+    replay()
+    assert len(calls) == 1
+
+
+def test_a_copy_that_no_one_would_make_again_is_refused() -> None:
+    pages = torch.zeros(2, 2, 1, 16, 16, dtype=torch.bfloat16)
+    k = torch.ones(1, 1, 16)
+    with pytest.raises(AssertionError, match="would not be made again"):
+        tape.record(lambda slots: paged.write(library(), pages, k, k, slots), [torch.tensor([17])])
+    paged.write(library(), pages, k, k, torch.tensor([17]))
+    assert pages.count_nonzero() == 32

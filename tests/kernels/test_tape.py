@@ -73,6 +73,31 @@ def test_what_writes_in_place_writes_again(layers: list[Packed]) -> None:
     assert torch.equal(total, torch.full_like(total, 3))
 
 
+@torch.inference_mode()
+def test_what_may_be_a_view_or_a_copy_is_what_it_was(layers: list[Packed]) -> None:
+    """In inference mode the recorder sees `to` and `contiguous` themselves."""
+
+    def run(x: Tensor) -> Tensor:
+        halves = x.to(torch.float32).reshape(2, 2, SIZE).transpose(0, 1).contiguous().to(torch.float32)
+        return ops.linear(layers[0], halves.flatten(0, 1), torch.float32, None, None)
+
+    x = torch.ones(4, SIZE, dtype=torch.float64)
+    replay = tape.record(run, [x])
+    x.copy_(torch.randn(4, SIZE))
+    assert torch.equal(replay(), run(x))
+
+
+def test_an_operator_of_several_results_is_not_taped(layers: list[Packed]) -> None:
+    def run(x: Tensor) -> Tensor:
+        values, _ = x.sort(dim=1)
+        return ops.linear(layers[0], values, torch.float32, None, None)
+
+    x = torch.randn(4, SIZE)
+    replay = tape.record(run, [x])
+    x.copy_(torch.randn(4, SIZE))
+    assert torch.equal(replay(), run(x))
+
+
 def test_a_forward_of_few_kernels_is_called_as_it_is(layers: list[Packed]) -> None:
     calls = []
 

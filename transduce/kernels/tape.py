@@ -4,7 +4,7 @@ What is no kernel (a look-up, an addition) runs again by torch into the tensor i
 whatever the static inputs hold by then, provided that the forward asks no tensor for its values. Knows no model.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, partial
 from math import prod
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from transduce.kernels.memory import zeros
 
@@ -71,7 +72,7 @@ class Tape:
 
     def repeat(self, operator: OpOverload, arguments: tuple[Any, ...], options: Mapping[str, Any], result: Any) -> None:
         """An operator ran that is no kernel."""
-        self._repeated += 1
+        self._repeated += 1 if result is None or isinstance(result, Tensor) else MOST_REPEATED + 1
         again = partial(operator, *arguments, **options)
         self.steps.append(again if result is None else lambda: result.copy_(again()))
 
@@ -144,6 +145,11 @@ def scratch() -> Scratch:
 class _Recorder(TorchDispatchMode):
     """Sees every operator of a forward. Views are the memory that they were; a kernel has put itself on the tape."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: to skip torch's compiler is to import it, which takes longer than a model takes to load."""
+        return False
+
     def __init__(self, tape: Tape) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._tape = tape
@@ -158,8 +164,21 @@ class _Recorder(TorchDispatchMode):
         options = dict(kwargs or {})
         before = len(self._tape.steps)
         result = func(*args, **options)
-        views = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
-        if len(self._tape.steps) == before and not views:
-            self._tape.repeat(func, args, options, None if func._schema.is_mutable else result)
+        taped = len(self._tape.steps) > before
+        if func._schema.is_mutable and not taped:
+            self._tape.repeat(func, args, options, None)
+        elif not taped and not _is_view(result, (args, options)):
+            self._tape.repeat(func, args, options, result)
         self._tape.hold(result)
         return result
+
+
+def _is_view(result: Any, given: Any) -> bool:
+    """Whether a result is memory that was given. An operator's schema does not say: many copy only where they must."""
+    return {*_storages(result)} <= {*_storages(given)}
+
+
+def _storages(tree: Any) -> Iterator[int]:
+    for each in tree_leaves(tree):
+        if isinstance(each, Tensor) and each.layout is torch.strided:  # oneDNN's packed weights show none
+            yield each.untyped_storage().data_ptr()

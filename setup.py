@@ -32,9 +32,9 @@ class BuildKernels(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         level = ext.name.removeprefix(f"{PACKAGE}.")
-        Path("transduce/kernels/lib", f"{level}.so").unlink(
-            missing_ok=True
-        )  # what an earlier build left in the sources
+        beside_sources = Path(self.get_ext_filename(ext.name))
+        beside_sources.parent.mkdir(exist_ok=True)  # where setuptools copies to, and makes no folder for
+        beside_sources.unlink(missing_ok=True)  # what an earlier build left
         try:
             BUILD["compile_library"](level, Path(self.get_ext_fullpath(ext.name)), os.environ.get("CXX", "g++"))
         except (OSError, subprocess.CalledProcessError) as error:

@@ -46,8 +46,12 @@ class FasterWhisper:
         return self._loaded[1]
 
     def _transcribe(self, pipeline: Any, clips: Call) -> None:
-        ends = np.cumsum([len(clip) / RATE for clip in clips])
-        spans = [{"start": end - len(clip) / RATE, "end": end} for clip, end in zip(clips, ends, strict=True)]
+        stops = np.cumsum([len(clip) for clip in clips])
+        # A microsecond short: the peer asserts that spans do not add up to more than the audio, in floating point.
+        spans = [
+            {"start": (stop - len(clip)) / RATE, "end": stop / RATE - 1e-6}
+            for clip, stop in zip(clips, stops, strict=True)
+        ]
         segments, _ = pipeline.transcribe(
             np.concatenate(clips), clip_timestamps=spans, batch_size=len(clips), language=self._language, **OPTIONS
         )

@@ -5,6 +5,7 @@ or two bfloat16, the pair that one dot product takes: keys lie as [head_dim / pa
 [block_size / pair, head_dim, pair]. Knows no block table's owner, and no step.
 """
 
+from collections.abc import Callable
 from ctypes import CDLL, POINTER, Structure, byref, c_float, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
@@ -160,7 +161,7 @@ ARGUMENTS = {"read": _Read, "write": _Write}
 
 
 @cache
-def _kernel(library: CDLL, name: str, dtype: torch.dtype):  # type: ignore[no-untyped-def]  # ctypes has no name for its functions' type
+def _kernel(library: CDLL, name: str, dtype: torch.dtype) -> Callable[..., None]:
     kernel = library[f"td_paged_{name}_{NAMES[dtype]}"]
     kernel.argtypes, kernel.restype = [POINTER(ARGUMENTS[name])], None
     return kernel

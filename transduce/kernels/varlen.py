@@ -4,7 +4,7 @@ A row's bits depend on its item and its place there alone: not on the other item
 Knows no pages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import CDLL, POINTER, Structure, addressof, byref, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 
@@ -82,7 +82,7 @@ def _rows_apart(x: Tensor) -> Tensor:
 
 
 @cache
-def _kernel(library: CDLL):  # type: ignore[no-untyped-def]  # ctypes has no name for its functions' type
+def _kernel(library: CDLL) -> Callable[..., None]:
     kernel = library.td_varlen
     kernel.argtypes = [POINTER(_Call)]
     kernel.restype = None

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from transduce.kernels import load, ops, paged, tape
 from transduce.kernels.linear import Activation, Packed, pack
+from transduce.kernels.tape import Scratch
 
 SIZE = 96
 
@@ -40,7 +41,7 @@ def forward(layers: list[Packed], table: Tensor, weight: Tensor) -> Callable[[Te
 
 def test_a_replay_is_the_forward_on_new_contents(layers: list[Packed]) -> None:
     run, ids = forward(layers, torch.randn(50, SIZE), torch.randn(SIZE)), torch.arange(7)
-    replay = tape.record(run, [ids])
+    replay = tape.record(run, [ids], Scratch())
     seen = []
     for first in (0, 20, 3):
         ids.copy_(torch.arange(first, first + 7))
@@ -52,11 +53,21 @@ def test_a_replay_is_the_forward_on_new_contents(layers: list[Packed]) -> None:
 
 def test_tapes_share_memory_and_take_turns(layers: list[Packed]) -> None:
     run, few, many = forward(layers, torch.randn(50, SIZE), torch.randn(SIZE)), torch.arange(3), torch.arange(40)
-    replays = [tape.record(run, [few]), tape.record(run, [many])]
+    scratch = Scratch()
+    replays = [tape.record(run, [each], scratch) for each in (few, many)]
     for _ in range(2):
         for ids, replay in zip((few, many), replays, strict=True):
             assert torch.equal(replay(), run(ids))
             ids.add_(1)
+
+
+def test_engines_do_not_share_memory(layers: list[Packed]) -> None:
+    run, one, other = forward(layers, torch.randn(50, SIZE), torch.randn(SIZE)), torch.arange(3), torch.arange(9, 12)
+    first, second = tape.record(run, [one], Scratch()), tape.record(run, [other], Scratch())
+    result = first()
+    kept = result.clone()
+    second()
+    assert torch.equal(result, kept)
 
 
 def test_what_writes_in_place_writes_again(layers: list[Packed]) -> None:
@@ -67,7 +78,7 @@ def test_what_writes_in_place_writes_again(layers: list[Packed]) -> None:
         return ops.linear(layers[0], total, torch.float32, None, None)
 
     x = torch.ones(2, SIZE)
-    replay = tape.record(run, [x])
+    replay = tape.record(run, [x], Scratch())
     x.fill_(2)
     replay()
     assert torch.equal(total, torch.full_like(total, 3))
@@ -82,7 +93,7 @@ def test_what_may_be_a_view_or_a_copy_is_what_it_was(layers: list[Packed]) -> No
         return ops.linear(layers[0], halves.flatten(0, 1), torch.float32, None, None)
 
     x = torch.ones(4, SIZE, dtype=torch.float64)
-    replay = tape.record(run, [x])
+    replay = tape.record(run, [x], Scratch())
     x.copy_(torch.randn(4, SIZE))
     assert torch.equal(replay(), run(x))
 
@@ -93,7 +104,7 @@ def test_an_operator_of_several_results_is_not_taped(layers: list[Packed]) -> No
         return ops.linear(layers[0], values, torch.float32, None, None)
 
     x = torch.randn(4, SIZE)
-    replay = tape.record(run, [x])
+    replay = tape.record(run, [x], Scratch())
     x.copy_(torch.randn(4, SIZE))
     assert torch.equal(replay(), run(x))
 
@@ -108,7 +119,7 @@ def test_a_forward_of_few_kernels_is_called_as_it_is(layers: list[Packed]) -> No
         return ops.linear(layers[0], x, torch.float32, None, None)
 
     x = torch.ones(2, SIZE)
-    replay = tape.record(run, [x])
+    replay = tape.record(run, [x], Scratch())
     assert torch.equal(replay(), run(x))
     assert len(calls) == 3
 
@@ -120,7 +131,7 @@ def test_nor_is_one_of_large_results_taped(layers: list[Packed], monkeypatch: py
     def run(x: Tensor) -> Tensor:
         return ops.linear(layers[0], x, torch.float32, None, None)
 
-    replay = tape.record(run, [x])
+    replay = tape.record(run, [x], Scratch())
     assert torch.equal(replay(), run(x))
     assert replay() is not replay()
 
@@ -132,7 +143,7 @@ def test_a_taped_forward_has_no_python_in_it(layers: list[Packed]) -> None:
         calls.append(len(x))
         return ops.linear(layers[0], x, torch.float32, None, None)
 
-    replay = tape.record(run, [torch.ones(2, SIZE)])
+    replay = tape.record(run, [torch.ones(2, SIZE)], Scratch())
     replay()
     assert len(calls) == 1
 
@@ -141,6 +152,6 @@ def test_a_copy_that_no_one_would_make_again_is_refused() -> None:
     pages = torch.zeros(2, 2, 1, 16, 16, dtype=torch.bfloat16)
     k = torch.ones(1, 1, 16)
     with pytest.raises(AssertionError, match="would not be made again"):
-        tape.record(lambda slots: paged.write(library(), pages, k, k, slots), [torch.tensor([17])])
+        tape.record(lambda slots: paged.write(library(), pages, k, k, slots), [torch.tensor([17])], Scratch())
     paged.write(library(), pages, k, k, torch.tensor([17]))
     assert pages.count_nonzero() == 32

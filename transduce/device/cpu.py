@@ -40,6 +40,7 @@ class CPU(Device):
     def __init__(self) -> None:
         torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))
         _keep_freed_memory()
+        self._scratch = tape.Scratch()
 
     def memory(self) -> Memory:
         """/proc/meminfo, bounded by the control group's limit where there is one."""
@@ -65,7 +66,7 @@ class CPU(Device):
 
     def capture(self, fn: Callable[..., T], *static: Tensor) -> Callable[[], T]:
         """A tape of the kernels it runs."""
-        return tape.record(fn, static)
+        return tape.record(fn, static, self._scratch)
 
 
 def _keep_freed_memory() -> None:

@@ -5,6 +5,7 @@ is. Owns the pieces; a piece lives as long as a tensor carved from it.
 """
 
 from functools import cache
+from threading import Lock
 
 import numpy as np
 import torch
@@ -17,20 +18,22 @@ LINE = 64
 
 
 class Arena:
-    """Carves tensors from pieces. Not for several threads at once."""
+    """Carves tensors from pieces; for any number of threads."""
 
     def __init__(self) -> None:
         self._piece = torch.empty(0, dtype=torch.uint8)
+        self._lock = Lock()
 
     def zeros(self, size: int) -> Tensor:
         """uint8 [size], zeroed, at a multiple of 64 bytes; large ones have a piece of their own."""
         if size > PIECE // 2:
             return zeros(size)
-        if size > len(self._piece):
-            self._piece = zeros(PIECE)
-        taken = self._piece[:size]
-        self._piece = self._piece[-(-size // LINE) * LINE :]
-        return taken
+        with self._lock:
+            if size > len(self._piece):
+                self._piece = zeros(PIECE)
+            taken = self._piece[:size]
+            self._piece = self._piece[-(-size // LINE) * LINE :]
+            return taken
 
 
 @cache

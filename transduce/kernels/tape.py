@@ -6,7 +6,7 @@ whatever the static inputs hold by then, provided that the forward asks no tenso
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ LINE = 64
 
 
 class Scratch:
-    """Where taped kernels put their results: one replay at a time, so all tapes share it."""
+    """Where taped kernels put their results, shared by tapes of which one plays at a time: those of one engine."""
 
     def __init__(self) -> None:
         self._memory = torch.empty(0, dtype=torch.uint8)
@@ -113,13 +113,13 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype) if tape is None else tape.empty(shape, dtype)
 
 
-def record(fn: Callable[..., T], static: Sequence[Tensor]) -> Callable[[], T]:
+def record(fn: Callable[..., T], static: Sequence[Tensor], scratch: Scratch) -> Callable[[], T]:
     """fn(*static), to be called again whenever the contents of `static` have changed; its result is a Tensor.
 
     A forward of few kernels, or of large results, is called as it is.
     """
-    scratch().reset()
-    tape = Tape(scratch())
+    scratch.reset()
+    tape = Tape(scratch)
     token = _TAPE.set(tape)
     try:
         with _Recorder(tape):
@@ -134,12 +134,6 @@ def record(fn: Callable[..., T], static: Sequence[Tensor]) -> Callable[[], T]:
         return result
 
     return replay
-
-
-@cache
-def scratch() -> Scratch:
-    """The process's scratch memory."""
-    return Scratch()
 
 
 class _Recorder(TorchDispatchMode):

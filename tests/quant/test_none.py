@@ -88,6 +88,14 @@ def test_results_come_in_the_dtype_asked_for() -> None:
         assert layer(x).dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_bias_may_be_of_another_dtype(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(none, "_native", lambda *_: False)
+    x, weight, bias = _layer(48, 31, torch.bfloat16)
+    layer = Unquantized().prepare({"weight": weight.to(dtype)}, Epilogue(torch.float32, bias), RowsHint(64))
+    torch.testing.assert_close(layer(x.to(dtype)), F.linear(x, weight, bias).float(), rtol=2e-2, atol=5e-2)
+
+
 def test_kernels_are_used_where_they_are_faster() -> None:
     def kind(dtype: torch.dtype) -> type[Linear]:
         return type(Unquantized().prepare({"weight": torch.randn(8, 8, dtype=dtype)}, Epilogue(dtype), RowsHint(64)))

@@ -156,6 +156,12 @@ def test_an_empty_folder_will_do(bart: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
+def test_a_folder_that_cannot_be_made_is_named(bart: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file/out' cannot be written"):
+        written(bart, tmp_path / "file" / "out")
+
+
 def test_a_folder_with_content_is_not_touched(bart: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -166,15 +172,15 @@ def test_a_folder_with_content_is_not_touched(bart: Path, tmp_path: Path) -> Non
     assert [path.name for path in out.iterdir()] == ["notes"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize(("error", "told"), [(KeyboardInterrupt, KeyboardInterrupt), (OSError, ConfigError)])
 def test_what_is_interrupted_leaves_nothing(
-    error: type[BaseException], bart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: type[BaseException], told: type[BaseException], bart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
     monkeypatch.setattr("transduce.runtime.quantize.save_file", fail)
-    with pytest.raises(error):
+    with pytest.raises(told):
         written(bart, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["bart"]
 

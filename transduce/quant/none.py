@@ -5,7 +5,7 @@ and no model.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import torch
@@ -56,7 +56,8 @@ class Unquantized(Scheme):
             return NativeLinear.pack(weight, None, epilogue)
         if _packs(weight.dtype, weight.device):
             weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
-        return TorchLinear(weight, epilogue, rows.tile)
+        bias = None if epilogue.bias is None else epilogue.bias.to(tensors["weight"].dtype)
+        return TorchLinear(weight, replace(epilogue, bias=bias), rows.tile)
 
     def call_rows(self, dtype: torch.dtype, device: torch.device, tile: int) -> int:
         if _native(dtype, device):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -48,8 +49,8 @@ class Written:
 def quantize(config: EngineConfig, out: Path, watch: Watch = iter) -> Written:
     """Write `config.model`, quantized as `config` says, to the folder `out`: there whole, or not at all.
 
-    Raises ConfigError for a folder with content and as `resolve` does, CheckpointError for a checkpoint that cannot be
-    loaded or is quantized already.
+    Raises ConfigError for a folder with content or that cannot be written, and as `resolve` does; CheckpointError for a
+    checkpoint that cannot be loaded or is quantized already.
     """
     _check_free(out)
     checkpoint = open_checkpoint(config)
@@ -57,7 +58,10 @@ def quantize(config: EngineConfig, out: Path, watch: Watch = iter) -> Written:
     resolved = _resolved(config, checkpoint, family)
     scheme, keep = quant.named(resolved.quantization), chosen(config, resolved)
     tensors = _stored(_taken(checkpoint, family, scheme, keep), scheme, keep, watch)
-    _write(checkpoint, resolved, out, tensors)
+    try:
+        _write(checkpoint, resolved, out, tensors)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{str(out)!r} cannot be written ({error}): give a folder that can, with room") from error
     before, after = (sum(file.stat().st_size for file in files) for files in (checkpoint.files, [out / SAFETENSORS]))
     return Written(len(keep.quantized), len(keep.kept), before, after)
 

@@ -54,6 +54,7 @@ def main() -> None:
         "--keep", nargs="*", help="layers left in the model's dtype; by default those that the model's family names"
     )
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--kv-cache-dtype", default="auto", help="what keys and values are kept as beside it")
     parser.add_argument("--words", type=Path, default=Path("/usr/share/dict/words"))
     parser.add_argument("--sounds", type=Path)
     parser.add_argument("--transcripts", type=Path)
@@ -73,6 +74,7 @@ def variants(args: argparse.Namespace) -> Iterator[tuple[str, LLM]]:
         if dtype != "float32":
             yield dtype, engine(args, dtype)
         options: dict[str, Any] = {"quantization": args.quantization, "quantization_keep": args.keep}
+        options["kv_cache_dtype"] = args.kv_cache_dtype
         yield f"{args.quantization}, {dtype}", engine(args, dtype, **options)
 
 

@@ -26,6 +26,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("attention_backend", True, TEXT),
     ("dtype", None, "give one of auto, float32, bfloat16"),
     ("dtype", ["float32"], "give one of auto, float32, bfloat16"),
+    ("generation_config", "vllm", "give one of auto, none"),
+    ("kv_cache_dtype", "fp8", "give one of auto, float32, bfloat16, float16, int8"),
     ("load_format", "gguf", "give one of auto, safetensors, pt, dummy"),
     ("max_model_len", "64", WHOLE),
     ("max_model_len", 0, WHOLE),

@@ -13,7 +13,9 @@ from typing import Any, Literal
 from transduce.errors import ConfigError
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
+PageType = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 LoadFormat = Literal["auto", "safetensors", "pt", "dummy"]
+GenerationDefaults = Literal["auto", "none"]
 GIB = 1 << 30
 KV_SPACE = "TRANSDUCE_CPU_KVCACHE_SPACE"
 
@@ -23,7 +25,7 @@ DTYPE_NAMES = {**{name: name for name in DTYPES}, "half": "float16", "float": "f
 NEEDLESS = """
     async_scheduling config_format cpu_offload_gb device disable_custom_all_reduce disable_log_requests
     disable_log_stats disable_mm_preprocessor_cache distributed_executor_backend enable_chunked_prefill
-    enable_prefix_caching kv_cache_dtype limit_mm_per_prompt max_parallel_loading_workers max_seq_len_to_capture
+    enable_prefix_caching limit_mm_per_prompt max_parallel_loading_workers max_seq_len_to_capture
     mm_processor_cache_gb preemption_mode runner served_model_name swap_space task tokenizer_mode
     use_v2_block_manager
 """
@@ -56,9 +58,12 @@ class EngineConfig:
     has none what the KV pool holds for one request. max_num_seqs: hypotheses decoded side by side.
     max_num_batched_tokens: decoder tokens per step. max_encode_tokens: encoder rows per step (a larger single item
     runs alone). kv_cache_bytes: size of the KV pool; None: from TRANSDUCE_CPU_KVCACHE_SPACE (GiB), else free memory.
+    kv_cache_dtype: "int8" rounds keys and values to 8 bits, half of what they take in bfloat16; "auto" does so beside
+    weights in int8, and else keeps them in dtype.
     dtype: "auto" is bfloat16 where the CPU multiplies it natively, else float32.
     quantization: how weights are stored; None: as the checkpoint has them. quantization_keep: names of layers, or
     patterns over them, that stay in the model's dtype; None: those that the family is known to need.
+    generation_config: "none" takes nothing from the checkpoint's generation_config.json but its special tokens.
     load_format: "dummy" gives random weights. attention_backend: None picks the best one.
     seed: starts the sequence that requests without a seed of their own take theirs from.
 
@@ -75,9 +80,11 @@ class EngineConfig:
     max_encode_tokens: int = 2048
     block_size: int = 16
     kv_cache_bytes: int | None = None
+    kv_cache_dtype: PageType = "auto"
     gpu_memory_utilization: float = 0.9
     quantization: str | None = None
     quantization_keep: tuple[str, ...] | None = None
+    generation_config: GenerationDefaults = "auto"
     load_format: LoadFormat = "auto"
     tensor_parallel_size: int = 1
     enforce_eager: bool = False
@@ -104,6 +111,8 @@ class EngineConfig:
             _patterns("quantization_keep", self.quantization_keep)
         if self.dtype != "float16":  # no way out on every device: the device judges it
             _among("dtype", self.dtype, DTYPES[:-1])
+        _among("kv_cache_dtype", self.kv_cache_dtype, (*DTYPES, "int8"))
+        _among("generation_config", self.generation_config, ("auto", "none"))
         _among("load_format", self.load_format, ("auto", "safetensors", "pt", "dummy"))
 
 

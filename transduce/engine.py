@@ -5,28 +5,33 @@ Owns loading and the step loop. Knows no text, no media and no transport.
 
 import gc
 import logging
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from transduce import attention, quant, rules
+from transduce.attention.base import AttentionBackend
 from transduce.config import EngineConfig, Limits, resolve
 from transduce.core.blocks import BlockPool
-from transduce.core.capacity import Budgets, room
+from transduce.core.capacity import Budgets, Room, room
 from transduce.core.request import Output, Request
 from transduce.core.scheduler import Scheduler
 from transduce.device.base import Device
 from transduce.device.cpu import CPU
-from transduce.errors import CheckpointError, EngineError
+from transduce.errors import CheckpointError, ConfigError, EngineError
 from transduce.layers.build import DECODER_TILE, Builder, Context
 from transduce.models.base import Family, Model, Spec, find
+from transduce.quant.base import Scheme
 from transduce.runtime import quantization
 from transduce.runtime.checkpoint import Checkpoint, open_checkpoint
 from transduce.runtime.graphs import Graphs
 from transduce.runtime.layout import KVLayout
 from transduce.runtime.loader import open_weights
-from transduce.runtime.memory import demand, describe, pool_blocks
+from transduce.runtime.memory import Holds, demand, holds, pool_blocks
 from transduce.runtime.profile import activation_bytes
 from transduce.runtime.rule_states import RuleStates
 from transduce.runtime.runner import Runner
@@ -34,25 +39,24 @@ from transduce.runtime.runner import Runner
 log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PAGE_DTYPES = {**DTYPES, "int8": torch.int8}
 
 
 class Engine:
-    """add requests, step until nothing is unfinished; each step's outputs say what changed."""
+    """add requests, step until nothing is unfinished; each step's outputs say what changed.
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, budgets: Budgets, blocks: int) -> None:
+    room: most new tokens per hypothesis that the whole pool holds, for so many prompt tokens and encoder rows.
+    """
+
+    def __init__(self, scheduler: Scheduler, runner: Runner, room: Room) -> None:
         self.scheduler = scheduler
         self.runner = runner
-        self._budgets = budgets
-        self._capacity = blocks - 1
+        self.room = room
 
     @property
     def unfinished(self) -> bool:
         """Whether any request is waiting or running."""
         return self.scheduler.unfinished
-
-    def room(self, prompt: int, rows: int, width: int = 1) -> int:
-        """Most new tokens per hypothesis that the whole pool holds for so many prompt tokens and encoder rows."""
-        return room(self._budgets, self._capacity, prompt, rows, width)
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises CapacityError when it could never run, RequestError for rules that cannot be."""
@@ -64,6 +68,10 @@ class Engine:
 
         What interrupts a step (KeyboardInterrupt) ends its requests as well, and is raised.
         """
+        began = time.time()
+        return _timed(self._step(), self.scheduler.admitted, began)
+
+    def _step(self) -> list[Output]:
         plan = self.scheduler.plan()
         if plan.empty:
             assert not self.unfinished, "nothing can run, but requests wait"
@@ -87,6 +95,33 @@ class Engine:
         self.scheduler.abort(request_id)
 
 
+def _timed(outputs: list[Output], admitted: Sequence[str], began: float) -> list[Output]:
+    """The outputs with their times, and one for each request let in that has no other yet."""
+    by_id = {output.request_id: output for output in outputs}
+    for request_id in admitted:
+        by_id.setdefault(request_id, Output(request_id)).scheduled = began
+    now = time.time()
+    for output in by_id.values():
+        output.first = output.last = now
+    return list(by_id.values())
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What was chosen for a loaded model: names of its dtype, device and attention backend.
+
+    kv_tokens, kv_rows: what the KV pool holds, of decoder tokens or of encoder rows alone. most_at_once: of the longest
+    requests.
+    """
+
+    dtype: str
+    device: str
+    backend: str
+    kv_tokens: int
+    kv_rows: int
+    most_at_once: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
     """A loaded model: its engine, and what a frontend needs to make requests for it. `config` is resolved."""
@@ -97,7 +132,7 @@ class Loaded:
     family: Family
     family_config: Any
     spec: Spec
-    dtype: torch.dtype
+    about: About
 
 
 def load(config: EngineConfig, device: Device | None = None) -> Loaded:
@@ -115,20 +150,24 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
     scheme, keep = quant.named(stored.quantization), quantization.chosen(config, stored)
     config = resolve(stored, Limits(spec.max_source, spec.max_target))
     dtype = _dtype(config, device)
+    asked = _asked_pages(config, dtype)
     backend = attention.select(
-        device.kind, dtype, spec.head_dim, spec.bias, False, False, name=config.attention_backend
+        device.kind, dtype, spec.head_dim, spec.bias, False, False, config.attention_backend, asked
     )
-    layout = KVLayout(spec, backend, config.block_size, dtype)
+    pages = asked or _best_pages(backend, scheme, spec, config, dtype)
+    layout = KVLayout(spec, backend, config.block_size, pages)
     context = Context(backend, scheme, dtype, device.torch_device, layout.slot, keep)
     model = _build(checkpoint, family, family_config, context)
     budgets = _budgets(config, layout)
-    blocks = _size_pool(config, spec, budgets, layout, model, device, dtype)
+    blocks, held = _size_pool(config, spec, budgets, layout, model, device, dtype)
     least = context.scheme.call_rows(dtype, device.torch_device, DECODER_TILE)
     graphs = Graphs(model.forward, layout.all_slabs, backend, device, least)
     states = RuleStates(lambda rule: rules.build(rule, spec.vocab_size, device.torch_device, family.rules))
     runner = Runner(model, layout, graphs, states, device, dtype)
-    engine = Engine(Scheduler(budgets, BlockPool(blocks)), runner, budgets, blocks)
-    return Loaded(engine, config, checkpoint, family, family_config, spec, dtype)
+    pool = BlockPool(blocks)
+    engine = Engine(Scheduler(budgets, pool), runner, partial(room, budgets, pool.capacity))
+    about = About(_name(dtype), device.kind, backend.caps.name, held.tokens, held.rows, held.at_once)
+    return Loaded(engine, config, checkpoint, family, family_config, spec, about)
 
 
 def _check_architecture(checkpoint: Checkpoint, family: Family) -> None:
@@ -143,8 +182,29 @@ def _check_architecture(checkpoint: Checkpoint, family: Family) -> None:
 def _dtype(config: EngineConfig, device: Device) -> torch.dtype:
     dtype = device.best_dtype() if config.dtype == "auto" else DTYPES[config.dtype]
     device.check_dtype(dtype)
-    log.info("dtype %s%s", str(dtype).removeprefix("torch."), " (auto)" if config.dtype == "auto" else "")
+    log.info("dtype %s%s", _name(dtype), " (auto)" if config.dtype == "auto" else "")
     return dtype
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _asked_pages(config: EngineConfig, dtype: torch.dtype) -> torch.dtype | None:
+    """The dtype of keys and values that the user asked for."""
+    pages = PAGE_DTYPES.get(config.kv_cache_dtype)
+    if pages not in {None, dtype, torch.int8}:
+        name = str(dtype).removeprefix("torch.")
+        raise ConfigError(f"kv_cache_dtype={config.kv_cache_dtype!r}: the model runs in {name}; give that, or int8")
+    return pages
+
+
+def _best_pages(
+    backend: AttentionBackend, scheme: Scheme, spec: Spec, config: EngineConfig, dtype: torch.dtype
+) -> torch.dtype:
+    """As small as the weights' scheme allows and the backend can, else the model's."""
+    pages = scheme.pages
+    return dtype if pages is None or backend.unfit(spec.head_dim, config.block_size, pages) else pages
 
 
 def _build(checkpoint: Checkpoint, family: Family, family_config: Any, context: Context) -> Model:
@@ -175,11 +235,12 @@ def _size_pool(
     model: Model,
     device: Device,
     dtype: torch.dtype,
-) -> int:
-    """Allocate the pool; returns its blocks."""
+) -> tuple[int, Holds]:
+    """Allocate the pool; returns its blocks and what they hold."""
     activations = 0 if config.kv_cache_bytes is not None else activation_bytes(model, config, device, dtype)
     each = demand(spec, config, budgets)
     blocks = pool_blocks(config, each, layout.block_bytes, device.memory(), activations)
-    log.info(describe(blocks, each, budgets))
+    held = holds(blocks, each, budgets)
+    log.info(held)
     layout.allocate(blocks, device.torch_device)
-    return blocks
+    return blocks, held

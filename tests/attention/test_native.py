@@ -47,15 +47,26 @@ def test_a_run_gives_the_bits_of_its_segments(
         assert torch.equal(pages.read_only(backend, attends(heads)[way], [i])[0], rows), BEAMS[i]
 
 
-@each_dtype
-def test_odd_blocks_are_refused_where_words_are_pairs(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("pages", "word"), [(torch.float32, 1), (torch.bfloat16, 2), (torch.int8, 4)])
+def test_blocks_and_heads_of_half_a_word_are_refused(pages: torch.dtype, word: int) -> None:
     backend = named("native")
-    assert backend.cache(3, 2, 32, 6, dtype, CPU).nbytes == 3 * backend.block_bytes(1, 2, 32, 6, dtype)
-    if dtype == torch.float32:
-        assert backend.cache(3, 2, 32, 5, dtype, CPU).nbytes == 3 * backend.block_bytes(1, 2, 32, 5, dtype)
-    else:
-        with pytest.raises(ConfigError, match=r"'native' needs an even block_size .*not 5.*attention_backend='sdpa'"):
-            backend.block_bytes(1, 2, 32, 5, dtype)
+    assert backend.cache(3, 2, 32, 12, pages, CPU).nbytes == 3 * backend.block_bytes(1, 2, 32, 12, pages)
+    assert backend.unfit(32, 12, pages) is None
+    for block_size in range(13, 13 + word - 1):
+        with pytest.raises(
+            ConfigError, match=rf"'native': pages of {pages} need a block_size .*{word}, not {block_size}"
+        ):
+            backend.block_bytes(1, 2, 32, block_size, pages)
+    for head_dim in range(33, 33 + word - 1):
+        with pytest.raises(ConfigError, match=rf"pages of {pages} need heads .*{word}, not {head_dim}: leave kv_cache"):
+            backend.block_bytes(1, 2, head_dim, 12, pages)
+
+
+def test_pages_that_no_kernel_reads_are_refused() -> None:
+    assert "no pages of torch.int8" in str(named("sdpa").unfit(64, 16, torch.int8))
+    assert select("cpu", torch.float32, 64, True, False, False, pages=torch.int8) is named("native")
+    with pytest.raises(ConfigError, match=r"sdpa lacks pages of torch\.int8"):
+        select("cpu", torch.float32, 64, True, False, False, name="sdpa", pages=torch.int8)
 
 
 def test_caches_start_on_a_cache_line() -> None:

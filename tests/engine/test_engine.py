@@ -132,6 +132,37 @@ def test_impossible_arguments_name_the_value_and_the_way_out(
         engine(BART, tmp_path, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "row"),  # bytes of one head's keys of one token: 8 floats, or 8 bytes and their scale
+    [
+        ({"dtype": "float32"}, 32),
+        ({"dtype": "bfloat16"}, 16),
+        ({"dtype": "bfloat16", "quantization": "int8"}, 12),
+        ({"dtype": "bfloat16", "quantization": "int8", "kv_cache_dtype": "bfloat16"}, 16),
+        ({"dtype": "float32", "kv_cache_dtype": "int8"}, 12),
+        ({"dtype": "bfloat16", "quantization": "int8", "attention_backend": "sdpa"}, 16),
+        ({"dtype": "bfloat16", "quantization": "int8", "block_size": 6}, 16),
+    ],
+)
+def test_pages_are_as_small_as_the_weights_allow(options: dict[str, Any], row: int, tmp_path: Path) -> None:
+    loaded = engine(cases.BART[0], tmp_path, kv_cache_bytes=1 << 20, **options)
+    block = 2 * 2 * 3 * row * options.get("block_size", 4)  # layers, k and v, heads
+    assert loaded.engine.scheduler.cache._pool.capacity == (1 << 20) // block - 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kv_cache_dtype": "bfloat16"}, "kv_cache_dtype='bfloat16': the model runs in float32; give that, or int8"),
+        ({"kv_cache_dtype": "int8", "attention_backend": "sdpa"}, r"sdpa lacks pages of torch\.int8"),
+        ({"kv_cache_dtype": "int8", "block_size": 6}, "need a block_size that is a multiple of 4, not 6"),
+    ],
+)
+def test_pages_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        engine(cases.BART[0], tmp_path, dtype="float32", **options)
+
+
 def test_unknown_architectures_are_named(tmp_path: Path) -> None:
     loaded = engine(BART, tmp_path)
     config = loaded.checkpoint.folder / "config.json"

@@ -75,7 +75,7 @@ def test_any_schedule_gives_the_same_bits(
     made, wanted = checkpoint(case), mixed(case, 10, seed, tokens=18)
     expected = alone(case, wanted, parent, **options)
     for _ in range(8):
-        loaded = engine(case, parent, **options, **tight(case, wanted, dtype, rng))
+        loaded = engine(case, parent, **options, **tight(case, wanted, row_bytes(backend, dtype, quantization), rng))
         order = rng.permutation(len(wanted))
         assert run(loaded.engine, [request(made, wanted[i], str(i), salt=str(i)) for i in order]) == expected
         if loaded.engine.scheduler.counters.preemptions:
@@ -83,11 +83,18 @@ def test_any_schedule_gives_the_same_bits(
     pytest.fail("no schedule preempted: the pool is too large to test anything")
 
 
-def tight(case: Case, wanted: list[Ask], dtype: str, rng: np.random.Generator) -> dict[str, Any]:
+def row_bytes(backend: str, dtype: str, quantization: str | None) -> int:
+    """Of one head's keys or values of one token: 8 floats, or 8 bytes and their scale."""
+    if backend == "native" and quantization == "int8":
+        return 8 + 4
+    return 8 * (4 if dtype == "float32" else 2)
+
+
+def tight(case: Case, wanted: list[Ask], row: int, rng: np.random.Generator) -> dict[str, Any]:
     """A pool that holds little more than the largest ask, and small budgets."""
     rows = [item(source).rows for source in checkpoint(case).sources]
     largest = max(a.width * -(-(len(a.prompt) + a.tokens - 1) // 4) + -(-rows[a.source] // 4) for a in wanted)
-    block_bytes = 2 * 2 * 4 * 3 * 8 * (4 if dtype == "float32" else 2)  # layers, k and v, tokens, heads, head size
+    block_bytes = 2 * 2 * 4 * 3 * row  # layers, k and v, tokens, heads
     return {
         "kv_cache_bytes": (largest + int(rng.integers(1, 4))) * block_bytes,
         "max_num_batched_tokens": int(rng.integers(5, 40)),

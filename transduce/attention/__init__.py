@@ -41,14 +41,19 @@ def select(
     need_softcap: bool,
     need_window: bool,
     name: str | None = None,
+    pages: torch.dtype | None = None,
 ) -> AttentionBackend:
     """The backend called `name`, or the one of highest priority that can do what is needed.
+
+    dtype: of queries, keys and values. pages: of the cache, None: the same.
 
     Raises ConfigError that says what each candidate lacks.
     """
     refusals = []
     for backend in backends() if name is None else (named(name),):
         lacks = list(_lacks(backend.caps, device_type, dtype, head_dim, need_bias, need_softcap, need_window))
+        if pages not in {None, dtype, *backend.caps.pages}:
+            lacks.append(f"pages of {pages}")
         if not lacks:
             return backend
         refusals.append(f"{backend.caps.name} lacks {', '.join(lacks)}")

@@ -51,7 +51,11 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What a backend can do. `row_exact`: a query's result does not depend on how its sequence was cut into chunks."""
+    """What a backend can do.
+
+    dtypes: of queries, keys and values, and of pages too. pages: what else pages may be: a cache of integers is one of
+    rounded numbers. row_exact: a query's result does not depend on how its sequence was cut into chunks.
+    """
 
     name: str
     priority: int
@@ -63,6 +67,7 @@ class Caps:
     window: bool
     row_exact: bool
     graphs: bool
+    pages: frozenset[torch.dtype] = frozenset()
 
 
 class AttentionBackend(ABC):
@@ -73,6 +78,12 @@ class AttentionBackend(ABC):
     def missing(self) -> str | None:
         """What this machine lacks to run the backend, and the way out; None if nothing."""
         return None
+
+    def unfit(self, head_dim: int, block_size: int, pages: torch.dtype) -> str | None:
+        """Why a cache cannot be of this dtype, and the way out; None if it can."""
+        if pages in self.caps.dtypes | self.caps.pages:
+            return None
+        return f"attention backend {self.caps.name!r} has no pages of {pages}: leave kv_cache_dtype out"
 
     @abstractmethod
     def block_bytes(self, depth: int, kv_heads: int, head_dim: int, block_size: int, dtype: torch.dtype) -> int:

@@ -27,7 +27,8 @@ class Native(Pages):
         name="native",
         priority=20,
         devices=frozenset({"cpu"}),
-        dtypes=frozenset(paged.PAIR),
+        dtypes=frozenset({torch.float32, torch.bfloat16}),
+        pages=frozenset({torch.int8}),
         head_dims=range(2, 257, 2),
         bias=True,
         softcap=True,
@@ -50,13 +51,18 @@ class Native(Pages):
         assert found is not None, "a backend that misses something was selected"
         return found
 
+    def unfit(self, head_dim: int, block_size: int, pages: torch.dtype) -> str | None:
+        word = paged.WORD.get(pages, 1)
+        if block_size % word:
+            return f"pages of {pages} need a block_size that is a multiple of {word}, not {block_size}: change it"
+        if head_dim % word:
+            return f"pages of {pages} need heads of a multiple of {word}, not {head_dim}: leave kv_cache_dtype out"
+        return super().unfit(head_dim, block_size, pages)
+
     def block_shape(self, kv_heads: int, head_dim: int, block_size: int, dtype: torch.dtype) -> tuple[int, ...]:
-        if block_size % paged.PAIR[dtype]:
-            raise ConfigError(
-                f"attention backend 'native' needs an even block_size for {dtype}, not {block_size}: "
-                "change it, or set attention_backend='sdpa'"
-            )
-        return (2, kv_heads, head_dim, block_size)
+        if (fault := self.unfit(head_dim, block_size, dtype)) is not None:
+            raise ConfigError(f"attention backend 'native': {fault}")
+        return paged.block_shape(kv_heads, head_dim, block_size, dtype)
 
     def plan(self, segments: Segments, out: Meta | None) -> Meta:
         """Meta is (runs [4, segments]; positions [tokens]; blocks [slabs, segments, max_blocks]), see paged.Reading.
@@ -81,13 +87,8 @@ class Native(Pages):
         paged.write(self._kernels, cache, k, v, slots)
 
     def gather(self, cache: Tensor, blocks: Sequence[int], length: int) -> tuple[Tensor, Tensor]:
-        _, _, kv_heads, head_dim, block_size = cache.shape
-        pair = paged.PAIR[cache.dtype]
-        keys, values = cache.index_select(0, torch.tensor(blocks, dtype=torch.int64)).unbind(1)
-        k = keys.reshape(-1, kv_heads, head_dim // pair, block_size, pair).permute(0, 3, 1, 2, 4)
-        v = values.reshape(-1, kv_heads, block_size // pair, head_dim, pair).permute(0, 2, 4, 1, 3)
-        k, v = (rows.reshape(-1, kv_heads, head_dim)[:length] for rows in (k, v))
-        return k, v
+        k, v = paged.rows(cache.index_select(0, torch.tensor(blocks, dtype=torch.int64)))
+        return k.flatten(0, 1)[:length], v.flatten(0, 1)[:length]
 
     def read(
         self, q: Tensor, cache: Tensor, meta: Meta, slab: int, attend: Attend, lse: Tensor | None = None

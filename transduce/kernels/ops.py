@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.kernels import norm, select
+from transduce.kernels import lookup, norm, select
 from transduce.kernels.linear import TYPES, Activation, Kind, Packed
 from transduce.kernels.linear import best as run_best
 from transduce.kernels.linear import linear as run_linear
@@ -49,6 +49,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * (x * torch.rsqrt(mean + eps)).to(weight.dtype)
 
 
+def look_up(ids: Tensor, table: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """table[ids] * scale[ids], rounded to dtype; ids [rows] int64, table [.., d] int8, scale [..] -> [rows, d]."""
+    if table.device.type == "cpu" and dtype in TYPES and library() is not None:
+        return _look_up(ids, table, scale, dtype)
+    return (F.embedding(ids, table) * scale[ids, None]).to(dtype)
+
+
 def best(scores: Tensor) -> tuple[Tensor, Tensor]:
     """The greatest of each row of scores [rows, vocab] and its index, the lowest of equals: two [rows]."""
     native = library() if _fits(scores) else None
@@ -57,6 +64,26 @@ def best(scores: Tensor) -> tuple[Tensor, Tensor]:
         return values, indices
     indices = select.argmax(native, scores)
     return scores.gather(1, indices[:, None])[:, 0], indices
+
+
+def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k greatest of each row of scores [rows, vocab], float32, best first, and their indices: two [rows, k].
+
+    Of equals the lower index comes first; 1 <= k <= vocab.
+    """
+    native = library() if _fits(scores) else None
+    if native is None:
+        values, indices = scores.float().sort(-1, descending=True, stable=True)
+        return values[:, :k], indices[:, :k]
+    return select.top_k(native, scores, k)
+
+
+def top_k_lse(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """As `top_k`, and the logarithm of each row's sum of exponentials, float32 [rows]."""
+    native = library() if _fits(scores) else None
+    if native is None:
+        return *top_k(scores, k), scores.float().logsumexp(-1)
+    return select.top_k_lse(native, scores, k)
 
 
 def _fits(x: Tensor) -> bool:
@@ -73,6 +100,17 @@ def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     native = library()
     assert native is not None
     return norm.layer_norm(native, x, weight, bias, eps)
+
+
+def _looked_up(ids: Tensor, table: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    return table.new_empty((len(ids), table.shape[1]), dtype=dtype)
+
+
+@opaque("look_up(Tensor ids, Tensor table, Tensor scale, ScalarType dtype) -> Tensor", _looked_up)
+def _look_up(ids: Tensor, table: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    native = library()
+    assert native is not None
+    return lookup.look_up(native, ids, table, scale, dtype)
 
 
 @opaque("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor", _like)

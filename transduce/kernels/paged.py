@@ -1,8 +1,9 @@
 """Reads and writes of a paged KV cache: the kernels' arguments, declared once.
 
-A cache [blocks, 2 (keys, values), kv_heads, head_dim, block_size] is contiguous. Its words of four bytes hold one float
-or two bfloat16, the pair that one dot product takes: keys lie as [head_dim / pair, block_size, pair], values as
-[block_size / pair, head_dim, pair]. Knows no block table's owner, and no step.
+A cache [blocks, 2 (keys, values), kv_heads, ...] is contiguous. Its words of four bytes hold one float32, two bfloat16
+or four int8, those that one dot product takes: keys lie as [head_dim / word, block_size, word], values as
+[block_size / word, head_dim, word]. A row of int8 is multiples of a float of its own, its greatest magnitude by 127;
+these floats [block_size] come after it, and bytes of keys have 128 added. Knows no block table's owner, and no step.
 """
 
 from collections.abc import Callable
@@ -15,10 +16,31 @@ from torch import Tensor
 
 from transduce.kernels import tape
 
-NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "i8"}
 
-PAIR = {torch.float32: 1, torch.bfloat16: 2}
-"""Elements in a word: head_dim and block_size are multiples of it."""
+WORD = {torch.float32: 1, torch.bfloat16: 2, torch.int8: 4}
+"""Elements in a word: block_size and head_dim are multiples of it."""
+
+SCALE = {torch.float32: 0, torch.bfloat16: 0, torch.int8: 4}
+"""Elements in a row's float."""
+
+
+def block_shape(kv_heads: int, head_dim: int, block_size: int, dtype: torch.dtype) -> tuple[int, ...]:
+    """Shape of one block of a cache of `dtype`."""
+    return (2, kv_heads, head_dim + SCALE[dtype], block_size)
+
+
+def rows(pages: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values [blocks, block_size, kv_heads, head_dim] that pages hold; floats."""
+    word, size = WORD[pages.dtype], pages.shape[4]
+    head_dim = pages.shape[3] - SCALE[pages.dtype]
+    keys, values = pages.flatten(3)[..., : head_dim * size].unbind(1)
+    k = keys.unflatten(2, (head_dim // word, size, word)).transpose(2, 3).flatten(3)
+    v = values.unflatten(2, (size // word, head_dim, word)).transpose(3, 4).flatten(2, 3)
+    if pages.dtype == torch.int8:
+        scales = pages.flatten(3)[..., head_dim * size :].contiguous().view(torch.float32)[..., None]
+        k, v = (k ^ -128) * scales[:, 0], v * scales[:, 1]
+    return k.transpose(1, 2), v.transpose(1, 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,12 +74,12 @@ def read(
 
     Rows of q may lie apart. lse [tokens, heads], float32 and contiguous, is filled if given.
     """
-    q = _rows(q, pages.dtype)
+    q = _rows(q, pages)
     tokens, heads, head_dim = q.shape
     runs, positions, blocks = reading.runs, reading.positions, reading.blocks
     bias = scoring.bias
     assert len(positions) == tokens
-    assert head_dim == pages.shape[3]
+    assert head_dim == pages.shape[3] - SCALE[pages.dtype]
     assert blocks.is_contiguous()
     out = tape.empty((tokens, heads, head_dim), q.dtype)
     arguments = _Read(
@@ -72,7 +94,9 @@ def read(
         runs.shape[1],
         blocks.shape[1],
         heads // pages.shape[2],
-        *pages.shape[2:],
+        pages.shape[2],
+        head_dim,
+        pages.shape[4],
         scoring.causal,
         scoring.window,
         scoring.scale,
@@ -80,7 +104,7 @@ def read(
         None if bias is None else bias.data_ptr(),
         0 if bias is None else bias.shape[1] // 2,
     )
-    tape.run(_kernel(library, "read", q.dtype), (byref(arguments),), q, pages, out, lse, reading, scoring)
+    tape.run(_kernel(library, "read", q.dtype, pages.dtype), (byref(arguments),), q, pages, out, lse, reading, scoring)
     return out
 
 
@@ -89,8 +113,10 @@ def write(library: CDLL, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> 
 
     Rows of k and of v may lie apart. Of tokens that go to one slot, the last one stays.
     """
-    k, v = _rows(k, pages.dtype), _rows(v, pages.dtype)
-    assert k.shape == v.shape == (len(slots), *pages.shape[2:4])
+    k, v = _rows(k, pages), _rows(v, pages)
+    kv_heads, head_dim = k.shape[1:]
+    assert k.shape == v.shape == (len(slots), kv_heads, head_dim)
+    assert pages.shape[1:4] == (2, kv_heads, head_dim + SCALE[pages.dtype])
     assert slots.is_contiguous()
     arguments = _Write(
         pages.data_ptr(),
@@ -100,13 +126,16 @@ def write(library: CDLL, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> 
         k.stride(0),
         v.stride(0),
         len(slots),
-        *pages.shape[2:],
+        kv_heads,
+        head_dim,
+        pages.shape[4],
     )
-    tape.run(_kernel(library, "write", pages.dtype), (byref(arguments),), pages, k, v, slots)
+    tape.run(_kernel(library, "write", k.dtype, pages.dtype), (byref(arguments),), pages, k, v, slots)
 
 
-def _rows(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """x [tokens, heads, head_dim] in the pages' dtype, each row contiguous."""
+def _rows(x: Tensor, pages: Tensor) -> Tensor:
+    """x [tokens, heads, head_dim] in the pages' dtype, or in its own where pages are integers; each row contiguous."""
+    dtype = x.dtype if pages.dtype == torch.int8 else pages.dtype
     if x.dtype == dtype and x.stride()[1:] == (x.shape[2], 1):
         return x
     assert not tape.taping(), "a copy would not be made again"
@@ -161,7 +190,7 @@ ARGUMENTS = {"read": _Read, "write": _Write}
 
 
 @cache
-def _kernel(library: CDLL, name: str, dtype: torch.dtype) -> Callable[..., None]:
-    kernel = library[f"td_paged_{name}_{NAMES[dtype]}"]
+def _kernel(library: CDLL, name: str, dtype: torch.dtype, pages: torch.dtype) -> Callable[..., None]:
+    kernel = library[f"td_paged_{name}_{NAMES[dtype]}_{NAMES[pages]}"]
     kernel.argtypes, kernel.restype = [POINTER(ARGUMENTS[name])], None
     return kernel

@@ -113,10 +113,10 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype) if tape is None else tape.empty(shape, dtype)
 
 
-def record(fn: Callable[..., T], static: Sequence[Tensor], scratch: Scratch) -> Callable[[], T]:
+def record(fn: Callable[..., T], static: Sequence[Tensor], scratch: Scratch) -> Callable[[], T] | None:
     """fn(*static), to be called again whenever the contents of `static` have changed; its result is a Tensor.
 
-    A forward of few kernels, or of large results, is called as it is.
+    None for a forward of few kernels, or of large results: that is better called as it is.
     """
     scratch.reset()
     tape = Tape(scratch)
@@ -127,7 +127,7 @@ def record(fn: Callable[..., T], static: Sequence[Tensor], scratch: Scratch) -> 
     finally:
         _TAPE.reset(token)
     if not tape.worthwhile:
-        return partial(fn, *static)
+        return None
 
     def replay() -> T:
         tape.play()

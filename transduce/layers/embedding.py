@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.kernels import ops
 from transduce.layers.norm import Norm
 
 
@@ -30,7 +31,7 @@ class IntegerEmbedding:
     dtype: torch.dtype
 
     def __call__(self, ids: Tensor) -> Tensor:
-        return (F.embedding(ids, self.table) * self.scale[ids, None]).to(self.dtype)
+        return ops.look_up(ids, self.table, self.scale, self.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -66,9 +66,11 @@ class Scheme(ABC):
     """How the weight of a linear layer, or of a table of tokens, is stored and used.
 
     name: what `quantization` calls it; None: not to be asked for.
+    pages: what keys and values may be rounded to beside such weights; None: they stay as they are computed.
     """
 
     name: ClassVar[str | None] = None
+    pages: ClassVar[torch.dtype | None] = None
 
     @abstractmethod
     def params(self, out_features: int, in_features: int) -> dict[str, ParamSpec]:

@@ -24,6 +24,7 @@ class Int8(Scheme):
     """`weight` [out, in], int8, and `weight_scale` [out], float32: what one of an output's integers is worth."""
 
     name = "int8"
+    pages = torch.int8
 
     def __init__(self) -> None:
         self._floats = Unquantized()

@@ -1,9 +1,10 @@
-// A paged KV cache as words of four bytes: one float, or two neighbouring bf16.
+// A paged KV cache: floats, bf16, or bytes with a float for every row, which says what one of its integers stands for.
 //
-// cache [blocks][keys, values][kv_heads][...]: keys are [head_dim / PER_WORD][block_size] words, so that lanes are
-// neighbouring tokens; values are [block_size / PER_WORD][head_dim] words, so that lanes are neighbouring dimensions.
-// Either way a product's terms meet within a lane, nothing is summed across lanes, and a bf16 becomes a float by a
-// shift or a mask.
+// cache [blocks][keys, values][kv_heads][a page]. A page is words of four bytes, which are one, two or four elements: keys are [head_dim / PER_WORD][block_size] words, so that lanes are neighbouring tokens; values are
+// [block_size / PER_WORD][head_dim] words, so that lanes are neighbouring dimensions. Either way a product's terms meet
+// within a lane, nothing is summed across lanes, and a bf16 becomes a float by a shift or a mask.
+// A page of bytes is words of four, of keys with 128 added, as dot products take one unsigned operand; then come the
+// scales [block_size].
 #pragma once
 
 #include "vec.h"
@@ -12,6 +13,7 @@
 constexpr int AHEAD = 3;
 
 template <class T> constexpr int PER_WORD = 4 / sizeof(T);
+template <class T> constexpr int SCALE = sizeof(T) == 1 ? 4 : 0; // bytes for each row
 
 // The floats of one place in sixteen words.
 template <class T> TD_INLINE f32x16 part(i32x16 words, int place) {
@@ -28,21 +30,26 @@ template <bool WHOLE> TD_INLINE i32x16 load_words(const int32_t* p, int n) {
 struct PageShape {
     int32_t kv_heads, head_dim, block_size;
 
-    int64_t elements_per_head() const { return int64_t(head_dim) * block_size; }
-    int64_t keys_of(int64_t block, int head) const { return (block * 2 * kv_heads + head) * elements_per_head(); }
-    int64_t values_of(int64_t block, int head) const { return keys_of(block, head + kv_heads); }
+    int64_t elements() const { return int64_t(head_dim) * block_size; }
+    template <class T> int64_t page_bytes() const { return elements() * int64_t(sizeof(T)) + SCALE<T> * block_size; }
+    template <class T> T* keys_of(void* cache, int64_t block, int head) const {
+        return reinterpret_cast<T*>(static_cast<char*>(cache) + (block * 2 * kv_heads + head) * page_bytes<T>());
+    }
+    template <class T> T* values_of(void* cache, int64_t block, int head) const {
+        return keys_of<T>(cache, block, head + kv_heads);
+    }
 };
 
 // The pages of one block table and KV head.
 template <class T> struct Pages {
-    const T* cache;
+    void* cache;
     const int32_t* blocks;
     PageShape shape;
     int head;
     bool far; // not read a moment ago
 
-    const int32_t* keys(int block) const { return words(shape.keys_of(blocks[block], head)); }
-    const int32_t* values(int block) const { return words(shape.values_of(blocks[block], head)); }
+    const T* keys(int block) const { return shape.keys_of<T>(cache, blocks[block], head); }
+    const T* values(int block) const { return shape.values_of<T>(cache, blocks[block], head); }
 
     // Ask for the page that is used AHEAD pages later: keys of the blocks [first, last] are used first, then values.
     // Inlined by order: a function that does nothing but prefetch has no effect that the compiler knows of, and goes.
@@ -54,12 +61,16 @@ template <class T> struct Pages {
     __attribute__((always_inline)) void fetch_after_values(int block, int last) const {
         if (block + AHEAD <= last) fetch(values(block + AHEAD));
     }
+    // Ask for what a reader of `count` keys begins with.
+    void fetch_first(int count) const {
+        const int blocks_read = (count + shape.block_size - 1) / shape.block_size;
+        for (int block = 0; block < AHEAD && block < blocks_read; block++) fetch(keys(block));
+    }
 
   private:
-    __attribute__((always_inline)) void fetch(const int32_t* page) const {
+    __attribute__((always_inline)) void fetch(const T* page) const {
         if (!far) return;
-        const int64_t words = shape.elements_per_head() / PER_WORD<T>;
-        for (int64_t word = 0; word < words; word += LANES) __builtin_prefetch(page + word, 0, 2);
+        const char* bytes = reinterpret_cast<const char*>(page);
+        for (int64_t i = 0; i < shape.page_bytes<T>(); i += 64) __builtin_prefetch(bytes + i, 0, 2);
     }
-    const int32_t* words(int64_t element) const { return reinterpret_cast<const int32_t*>(cache + element); }
 };

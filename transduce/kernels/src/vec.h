@@ -193,7 +193,7 @@ template <int width, class V> TD_INLINE V upper(V a, V b) {
 }
 
 // Lane i of the result is op over all lanes of v[i]; v is overwritten.
-template <int width = LANES / 2, class Op> TD_INLINE f32x16 across(f32x16 (&v)[LANES], Op op) {
+template <int width = LANES / 2, class V, class Op> TD_INLINE V across(V (&v)[LANES], Op op) {
     for (int i = 0; i < width; i++)
         v[i] = op(lower<width>(v[i], v[i + width]), upper<width>(v[i], v[i + width]));
     if constexpr (width > 1) return across<width / 2>(v, op);
@@ -241,6 +241,19 @@ TD_INLINE i32xp dot_u8s8(i32xp acc, i32xp a, i32xp b) {
         acc += i32xp((u32xp(a) >> (8 * byte)) & 0xff) * ((b << (24 - 8 * byte)) >> 24);
     return acc;
 #endif
+}
+
+TD_INLINE i32x16 dot_bytes(i32x16 acc, i32x16 a, i32x16 b) {
+    i32x16 out;
+    for (int i = 0; i < LANES; i += PIECE) {
+        i32xp sum, x, y;
+        std::memcpy(&sum, reinterpret_cast<char*>(&acc) + 4 * i, sizeof sum);
+        std::memcpy(&x, reinterpret_cast<char*>(&a) + 4 * i, sizeof x);
+        std::memcpy(&y, reinterpret_cast<char*>(&b) + 4 * i, sizeof y);
+        sum = dot_u8s8(sum, x, y);
+        std::memcpy(reinterpret_cast<char*>(&out) + 4 * i, &sum, sizeof sum);
+    }
+    return out;
 }
 
 // e^x to 2 units in the last place; 0 below -87.3, finite up to 88.

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from transduce.config import calm_threads
 
 if TYPE_CHECKING:
+    from transduce.async_engine.llm import AsyncLLM as AsyncLLM
     from transduce.config import EngineConfig as EngineConfig
     from transduce.core.params import BeamSearchParams as BeamSearchParams
     from transduce.core.params import SamplingParams as SamplingParams
     from transduce.errors import CapacityError as CapacityError
     from transduce.errors import CheckpointError as CheckpointError
     from transduce.errors import ConfigError as ConfigError
+    from transduce.errors import EngineDeadError as EngineDeadError
     from transduce.errors import EngineError as EngineError
     from transduce.errors import MediaError as MediaError
     from transduce.errors import RequestError as RequestError
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "LLM": "llm",
+    "AsyncLLM": "async_engine.llm",
     "EngineConfig": "config",
     "BeamSearchParams": "core.params",
     "SamplingParams": "core.params",
@@ -39,6 +42,7 @@ _HOMES = {
     "CapacityError": "errors",
     "CheckpointError": "errors",
     "ConfigError": "errors",
+    "EngineDeadError": "errors",
     "EngineError": "errors",
     "MediaError": "errors",
     "RequestError": "errors",

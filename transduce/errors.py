@@ -7,6 +7,7 @@
     │   ├── MediaError         audio or images that cannot be read
     │   └── CapacityError      a request that can never fit, with the numbers
     └── EngineError        a step failed; the requests in it are lost
+        └── EngineDeadError    the engine's process ended, and with it all its requests
 
 A message names the value that was refused and the way out.
 """
@@ -38,3 +39,7 @@ class CapacityError(RequestError):
 
 class EngineError(TransduceError, RuntimeError):
     """A step failed; the requests that were part of it are lost, later ones are served."""
+
+
+class EngineDeadError(EngineError):
+    """The engine's process is not there: it ended and is being restarted, or was shut down, or never started."""

@@ -13,15 +13,15 @@ from typing import Any, overload
 
 from transduce import engine
 from transduce.config import from_options
-from transduce.core.params import BeamSearchParams, SamplingParams
-from transduce.errors import ConfigError, EngineError, RequestError
-from transduce.frontend import generation_config
+from transduce.core.params import SamplingParams
+from transduce.errors import EngineError, RequestError
 from transduce.frontend.batch import Batch, Work
-from transduce.frontend.frontend import Frontend, Params
+from transduce.frontend.frontend import Params, checked
+from transduce.frontend.load import load_frontend, load_processor
 from transduce.frontend.outputs import RequestOutput, Transcription
-from transduce.frontend.prompts import Prompt, shown, token_ids
+from transduce.frontend.prompts import Prompt, token_ids
+from transduce.frontend.transcription import Speech, Transcriber
 from transduce.media.audio import Audio
-from transduce.runtime.tokenizer import load_tokenizer
 
 
 class LLM:
@@ -33,18 +33,11 @@ class LLM:
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
         config = from_options(model, options)
         loaded = engine.load(config)
-        tokenizer = load_tokenizer(loaded.checkpoint, config)
-        limits = [limit for limit in (config.max_model_len, loaded.spec.max_source) if limit is not None]
         self.config = loaded.config
         self.engine = loaded.engine
-        self.frontend = Frontend(
-            processor=loaded.family.processor(loaded.checkpoint.folder, loaded.family_config, tokenizer),
-            spec=loaded.spec,
-            defaults=generation_config.load(loaded.checkpoint.generation, loaded.checkpoint.config),
-            config=loaded.config,
-            max_source=min(limits, default=None),
-            identity=f"{loaded.checkpoint.revision} {loaded.dtype}",
-            room=loaded.engine.room,
+        processor = load_processor(loaded.checkpoint, config)
+        self.frontend = load_frontend(
+            loaded.checkpoint, processor, config, loaded.config, loaded.about.dtype, loaded.engine.room
         )
         self._ids = map(str, count())
         self._lock = Lock()
@@ -96,49 +89,20 @@ class LLM:
         where it speaks several, the one detected. task: "translate" is into English. prompt: what was said before, as
         context. timestamps: mark segments in the text, as <|1.20|>. Errors are as in `generate`.
         """
-        if "transcribe" not in self.frontend.spec.tasks:
-            raise ConfigError(f"{self.config.model!r} transcribes no speech; use generate")
+        speech = Speech(language=language, task=task, prompt=prompt, timestamps=timestamps)
+        transcriber = Transcriber(self.frontend, speech)
         clips = audio if isinstance(audio, list) else [audio]
         params = _each(sampling_params, len(clips))
-        options = {"task": task, "prompt": prompt, "timestamps": timestamps}
-        spoken = language or self.frontend.defaults.language or self.frontend.processor.language
-        languages = self._languages(clips, spoken, use_tqdm)
-        work = [
-            Work(self._heard(clip), each_params, {**options, "language": each})
-            for clip, each, each_params in zip(clips, languages, params, strict=True)
-        ]
+        languages = self._languages(transcriber, clips, use_tqdm)
+        work = [transcriber.work(*each) for each in zip(clips, languages, params, strict=True)]
         outputs = self._run(work, use_tqdm)
-        said = [
-            Transcription(output.outputs[0].text.strip(), self._spoken(output, each), output)
-            for output, each in zip(outputs, languages, strict=True)
-        ]
+        said = [transcriber.result(*each) for each in zip(outputs, languages, strict=True)]
         return said if isinstance(audio, list) else said[0]
 
-    def _languages(self, clips: Sequence[Audio], language: str | None, use_tqdm: bool) -> list[str | None]:
-        """Each clip's language: the one given, or the likeliest first token among the languages'.
-
-        A clip is encoded once: transcribing it finds the encoder's output in the cache. top_k=1 takes the likeliest,
-        as greedy decoding would, of a checkpoint that asks for beams too.
-        """
-        known = {token: code for code, token in self.frontend.defaults.languages.items()}
-        if language is not None or not known:
-            return [language] * len(clips)
-        params = SamplingParams(temperature=1.0, top_k=1, seed=0, max_tokens=1, allowed_token_ids=sorted(known))
-        start = {"prompt_token_ids": [self.frontend.defaults.decoder_start_token_id]}
-        outputs = self._run([Work(self._heard(clip) | start, params) for clip in clips], use_tqdm)
-        firsts = [output.outputs[0].token_ids for output in outputs]
-        return [known[first[0]] if first else None for first in firsts]
-
-    def _spoken(self, output: RequestOutput, given: str | None) -> str | None:
-        """The language's code, as the decoder's prompt has it, or the model's only one; as given where nothing ran."""
-        if not output.prompt_token_ids:
-            return given
-        known = {token: code for code, token in self.frontend.defaults.languages.items()}
-        named = (known[token] for token in output.prompt_token_ids if token in known)
-        return next(named, self.frontend.processor.language or given)
-
-    def _heard(self, clip: Audio) -> dict[str, object]:
-        return {"multi_modal_data": {self.frontend.processor.media: clip}}
+    def _languages(self, transcriber: Transcriber, clips: Sequence[Audio], use_tqdm: bool) -> list[str | None]:
+        if not transcriber.detects:
+            return [transcriber.language] * len(clips)
+        return [*map(transcriber.detected, self._run([*map(transcriber.detection, clips)], use_tqdm))]
 
     def _run(self, work: Sequence[Work], progress: bool) -> list[RequestOutput]:
         ahead = 2 * self.config.max_num_seqs
@@ -173,16 +137,10 @@ def _several(prompts: Any) -> Sequence[Prompt]:
     return prompts if several else [prompts]
 
 
-def _each(params: Params | Sequence[Params] | None, number: int) -> Sequence[Params]:
+def _each(params: Params | Sequence[Params] | None, number: int) -> list[Params]:
     if params is None:
         params = SamplingParams()
     several: Sequence[Any] = params if isinstance(params, list | tuple) else [params] * number
-    for each in several:
-        if not isinstance(each, SamplingParams | BeamSearchParams):
-            raise RequestError(
-                f"sampling_params {shown(each)} of type {type(each).__name__}: "
-                "use SamplingParams(...), or a list with one for each prompt"
-            )
     if len(several) != number:
         raise RequestError(f"{len(several)} sampling_params for {number} prompts; give one for all, or one for each")
-    return several
+    return [checked(each) for each in several]

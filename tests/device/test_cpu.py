@@ -60,6 +60,7 @@ def test_float16_is_refused_with_a_way_out() -> None:
 def test_a_capture_is_right_for_later_contents() -> None:
     buffer = torch.zeros(2)
     run = CPU().capture(lambda x: x + 1, buffer)
+    assert run is not None
     buffer += 1
     assert run().tolist() == [2, 2]
 

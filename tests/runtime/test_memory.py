@@ -7,7 +7,7 @@ from transduce.config import GIB, EngineConfig
 from transduce.core.capacity import Budgets
 from transduce.device.base import Memory
 from transduce.errors import ConfigError
-from transduce.runtime.memory import Demand, demand, describe, pool_blocks
+from transduce.runtime.memory import Demand, demand, holds, pool_blocks
 
 CONFIG = EngineConfig(model="m", max_num_seqs=10, max_model_len=100)
 BUDGETS = Budgets(max_num_seqs=10, max_num_batched_tokens=10, max_encode_tokens=10, self_slabs=4)
@@ -46,6 +46,6 @@ def test_more_than_the_machine_has_is_refused() -> None:
 
 
 def test_the_log_says_what_it_holds() -> None:
-    said = describe(421, Demand(28, 7), BUDGETS)
+    said = str(holds(421, Demand(28, 7), BUDGETS))
     assert "420 blocks hold 1680 tokens of self KV, or 6720 rows of cross KV" in said
     assert "12.0 requests" in said

@@ -44,5 +44,8 @@ class Device(ABC):
         """A tensor of host data; may share the host's memory."""
 
     @abstractmethod
-    def capture(self, fn: Callable[..., T], *static: Tensor) -> Callable[[], T]:
-        """`fn` on tensors whose addresses stay, to be called again whenever their contents have changed."""
+    def capture(self, fn: Callable[..., T], *static: Tensor) -> Callable[[], T] | None:
+        """`fn` on tensors whose addresses stay, to be called again whenever their contents have changed.
+
+        None where calling `fn` is as good.
+        """

@@ -64,8 +64,8 @@ class CPU(Device):
         """Shares memory where the dtypes agree."""
         return torch.from_numpy(data).to(dtype)
 
-    def capture(self, fn: Callable[..., T], *static: Tensor) -> Callable[[], T]:
-        """A tape of the kernels it runs."""
+    def capture(self, fn: Callable[..., T], *static: Tensor) -> Callable[[], T] | None:
+        """A tape of the kernels it runs, where they are most of it."""
         return tape.record(fn, static, self._scratch)
 
 

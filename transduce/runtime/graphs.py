@@ -6,6 +6,7 @@ Owns the buckets' buffers and graphs. Knows no model but its forward, and nothin
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -22,10 +23,14 @@ KEPT = 64
 class _Captured:
     inputs: StaticInputs
     run: Callable[[], Tensor]
+    replays: bool
 
 
 class Graphs:
-    """The decoder forward over buckets of at least `least` tokens. `captures` and `replays` count both."""
+    """The decoder forward over buckets of at least `least` tokens.
+
+    captures: buckets that were captured. replays: steps that replayed one. eager: steps of those not worth capturing.
+    """
 
     def __init__(
         self,
@@ -43,6 +48,7 @@ class Graphs:
         self._buckets: OrderedDict[Bucket, _Captured] = OrderedDict()
         self.captures = 0
         self.replays = 0
+        self.eager = 0
 
     def run(self, step: HostStep) -> Tensor:
         """Hidden rows [bucket tokens, d]; those past the step's own tokens are padding."""
@@ -55,13 +61,17 @@ class Graphs:
         self._buckets[bucket] = captured
         if len(self._buckets) > KEPT:
             self._buckets.popitem(last=False)
-        self.replays += 1
+        self.replays += captured.replays
+        self.eager += not captured.replays
         return captured.run()
 
     def _capture(self, inputs: StaticInputs) -> _Captured:
-        self.captures += 1
         tensors, rebuild = _flatten(inputs.step)
-        return _Captured(inputs, self._device.capture(lambda *args: self._forward(rebuild(args)), *tensors))
+        replay = self._device.capture(lambda *args: self._forward(rebuild(args)), *tensors)
+        if replay is None:
+            return _Captured(inputs, partial(self._forward, inputs.step), False)
+        self.captures += 1
+        return _Captured(inputs, replay, True)
 
 
 def _flatten(step: StepInput) -> tuple[list[Tensor], Callable[[tuple[Tensor, ...]], StepInput]]:

@@ -72,11 +72,28 @@ def _refuse_beyond(total: int, wanted: int) -> None:
         )
 
 
-def describe(blocks: int, each: Demand, budgets: Budgets) -> str:
-    """What the pool holds, in tokens: of either kind alone, and how many of the longest requests at once."""
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What so many usable blocks hold: decoder tokens or encoder rows alone, and the longest requests at once."""
+
+    blocks: int
+    tokens: int
+    rows: int
+    at_once: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.blocks} blocks hold {self.tokens} tokens of self KV, or {self.rows} rows of cross KV; "
+            f"at the longest, {self.at_once:.1f} requests run at once"
+        )
+
+
+def holds(blocks: int, each: Demand, budgets: Budgets) -> Holds:
+    """What a pool of `blocks` holds, block 0 included."""
     usable = blocks - 1
-    return (
-        f"{usable} blocks hold {usable // budgets.self_slabs * budgets.block_size} tokens of self KV, or "
-        f"{usable // budgets.cross_slabs * budgets.block_size} rows of cross KV; at the longest, "
-        f"{usable / each.blocks:.1f} requests run at once"
+    return Holds(
+        usable,
+        usable // budgets.self_slabs * budgets.block_size,
+        usable // budgets.cross_slabs * budgets.block_size,
+        usable / each.blocks,
     )

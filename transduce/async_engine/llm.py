@@ -1,0 +1,289 @@
+"""AsyncLLM: many requests at once, each a stream of outputs, on an engine in a process of its own.
+
+Owns the requests that are inside, and what is said to and by the engine about them. Knows no HTTP and no process.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
+
+from transduce import engine
+from transduce.async_engine.messages import Abort, Add, Finish, Load, Start, Step
+from transduce.async_engine.process import State, Supervisor
+from transduce.async_engine.stats import Stats
+from transduce.async_engine.streams import News, Stream
+from transduce.config import EngineConfig, from_options
+from transduce.core.params import SamplingParams
+from transduce.engine import About
+from transduce.errors import EngineDeadError, RequestError
+from transduce.frontend.batch import Work
+from transduce.frontend.collector import Collector, Ends
+from transduce.frontend.frontend import Frontend, Job, Params, checked
+from transduce.frontend.load import load_frontend, load_processor
+from transduce.frontend.outputs import RequestOutput, Transcription
+from transduce.frontend.prompts import Prompt
+from transduce.frontend.transcription import Speech, Transcriber
+from transduce.media.audio import Audio
+from transduce.runtime.checkpoint import open_checkpoint
+
+
+class AsyncLLM:
+    """A model served to many tasks of one event loop at once.
+
+    model: a folder, or a hub id. options: the fields of EngineConfig. load: what loads the engine, in its process.
+    Raises ConfigError. Nothing runs before `start`; `async with` starts and shuts down.
+
+    If the engine's process ends, the requests inside fail with EngineDeadError, new ones do while it is started again,
+    and then all is as before. Nothing bounds how many requests are inside, nor their bytes: whoever lets them in does.
+    """
+
+    frontend: Frontend
+    """Once started."""
+
+    about: About
+    """Once started: what was chosen for the model."""
+
+    def __init__(self, model: str | os.PathLike[str], *, load: Load = engine.load, **options: Any) -> None:
+        self.config: EngineConfig = from_options(model, options)
+        self.on_step: Callable[[float], None] | None = None
+        """Called with the seconds that a step took, of each step, in the event loop."""
+        self.stats = Stats()
+        self._given = self.config
+        level = logging.getLogger("transduce").getEffectiveLevel()
+        self._engine = Supervisor(Start(load, self.config, level), self._receive, self._died)
+        self._starting = asyncio.Lock()
+        self._live: dict[str, Stream] = {}
+        self._by_key: dict[str, Stream] = {}
+        self._keys = map(str, count())
+        self._earlier = Stats()
+
+    # Its life
+
+    @property
+    def state(self) -> State:
+        """ "failed": the first start did. Requests are taken while "ready"."""
+        return "loading" if self._starting.locked() else self._engine.state
+
+    @property
+    def live(self) -> int:
+        """Requests inside."""
+        return len(self._live)
+
+    @property
+    def waiting(self) -> int:
+        """Those of them that have not been part of a step yet."""
+        return sum(not stream.scheduled for stream in [*self._live.values()])
+
+    def get_tokenizer(self) -> Any:
+        """The checkpoint's transformers tokenizer; None with skip_tokenizer_init. Hold `frontend.lock` to use it."""
+        return self.frontend.processor.tokenizer
+
+    async def start(self) -> None:
+        """Start the engine's process and wait until the model is loaded; nothing happens where that has been done.
+
+        Raises ConfigError or CheckpointError, and EngineDeadError if the process ended over it.
+        """
+        async with self._starting:
+            if self._engine.state in {"stopped", "failed"}:
+                await self._start()
+
+    async def _start(self) -> None:
+        try:
+            checkpoint = await asyncio.to_thread(open_checkpoint, self._given)
+            reading = asyncio.to_thread(load_processor, checkpoint, self._given)
+            processor, ready = await asyncio.gather(reading, self._engine.start())
+            self.frontend = load_frontend(
+                checkpoint, processor, self._given, ready.config, ready.about.dtype, ready.room
+            )
+        except BaseException:
+            await self._engine.stop("failed")
+            raise
+        self.config, self.about = ready.config, ready.about
+        gc.freeze()  # as engine.load does, and for the same reason: here, looking through all that holds up the streams
+
+    async def shutdown(self) -> None:
+        """End the engine's process. Requests inside raise EngineDeadError."""
+        await self._engine.stop()
+        self._fail("the engine was shut down")
+
+    async def check_health(self) -> None:
+        """Raise EngineDeadError where `generate` would."""
+        if self.state != "ready":
+            raise EngineDeadError(_ABSENT[self.state])
+
+    async def __aenter__(self) -> "AsyncLLM":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.shutdown()
+
+    # Requests
+
+    def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: Params | None = None,
+        request_id: str | None = None,
+        *,
+        options: Mapping[str, object] | None = None,
+        owner: str = "",
+        stream: bool = True,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The answer so far, time and again, until it is `finished`; without `stream`, only the finished one.
+
+        prompt, sampling_params: as in LLM.generate, one of each. request_id: to `abort` it by. options: the family's
+        own, such as language and task. owner: waiting requests of different owners take turns. Text never ends in half
+        a character, nor in what may become a stop string.
+
+        Raises RequestError for what is wrong with the request, EngineError where a step failed under it, and
+        EngineDeadError where there is no engine. Closing the iterator, or cancelling the task that awaits it, ends the
+        request within one step.
+        """
+        params = SamplingParams() if sampling_params is None else sampling_params
+        return self._run(Work(prompt, params, options or {}), owner, stream, request_id)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request within one step: its last output has finish_reason "abort". Unknown ids are ignored."""
+        stream = self._live.get(request_id)
+        if stream is not None:
+            stream.aborted = True
+            if stream.begun:
+                self._engine.send(Abort(stream.key))
+
+    async def transcribe(
+        self,
+        audio: Audio,
+        language: str | None = None,
+        task: str = "transcribe",
+        prompt: str | None = None,
+        *,
+        timestamps: bool = False,
+        sampling_params: Params | None = None,
+        owner: str = "",
+        cache_salt: str | None = None,
+    ) -> Transcription:
+        """What is said in a clip, as LLM.transcribe has it. cache_salt: see `transduce.frontend.prompts.Parts`."""
+        speech = Speech(language=language, task=task, prompt=prompt, timestamps=timestamps, salt=cache_salt)
+        async with aclosing(self._transcribe(audio, speech, sampling_params, owner, False)) as said:
+            return await anext(said)
+
+    def stream_transcription(
+        self,
+        audio: Audio,
+        language: str | None = None,
+        task: str = "transcribe",
+        prompt: str | None = None,
+        *,
+        timestamps: bool = False,
+        sampling_params: Params | None = None,
+        owner: str = "",
+        cache_salt: str | None = None,
+    ) -> AsyncGenerator[Transcription, None]:
+        """What is said in a clip as far as it has been heard, time and again. Arguments as in `transcribe`."""
+        speech = Speech(language=language, task=task, prompt=prompt, timestamps=timestamps, salt=cache_salt)
+        return self._transcribe(audio, speech, sampling_params, owner, True)
+
+    async def _transcribe(
+        self, audio: Audio, speech: Speech, params: Params | None, owner: str, stream: bool
+    ) -> AsyncGenerator[Transcription, None]:
+        await self.check_health()
+        transcriber = Transcriber(self.frontend, speech)
+        language = transcriber.language
+        if transcriber.detects:
+            async with aclosing(self._run(transcriber.detection(audio), owner, False)) as detection:
+                language = transcriber.detected(await anext(detection))
+        work = transcriber.work(audio, language, SamplingParams() if params is None else params)
+        async with aclosing(self._run(work, owner, stream)) as outputs:
+            async for output in outputs:
+                yield transcriber.result(output, language)
+
+    async def _run(
+        self, work: Work, owner: str, every: bool, request_id: str | None = None
+    ) -> AsyncGenerator[RequestOutput, None]:
+        arrived = time.time()
+        await self.check_health()
+        with self._entered(request_id, every) as (name, stream):
+            params = checked(work.params)
+            job = await asyncio.to_thread(self.frontend.job, name, work.prompt, params, work.options)
+            await self.check_health()
+            stream.begin(Collector(job, arrived, streamed=every))
+            self._engine.send(_add(job, stream.key, owner, every))
+            if stream.aborted:
+                self._engine.send(Abort(stream.key))
+            while stream.open:
+                yield await stream.get()
+
+    @contextmanager
+    def _entered(self, request_id: str | None, every: bool) -> Iterator[tuple[str, Stream]]:
+        key = next(self._keys)
+        name = uuid4().hex if request_id is None else request_id
+        if name in self._live:
+            raise RequestError(f"request id {name!r} is in use; give another, or none")
+        stream = self._live[name] = self._by_key[key] = Stream(key, every)
+        try:
+            yield name, stream
+        finally:
+            del self._live[name], self._by_key[key]
+            if stream.begun and not stream.over:
+                self._engine.send(Abort(key))
+
+    # What the engine says
+
+    def _receive(self, step: Step) -> Callable[[], None]:
+        """In the receiving thread: make results of what a step did, to be handed over."""
+        news: list[tuple[Stream, News]] = []
+        for output in step.outputs:
+            stream = self._by_key.get(output.request_id)
+            taken = None if stream is None else stream.take(output, self._finish(output.request_id))
+            if stream is not None and taken is not None:
+                news.append((stream, taken))
+        return partial(self._deliver, step, news)
+
+    def _finish(self, key: str) -> Callable[[Ends], None]:
+        return lambda end: self._engine.send(Finish(key, end.index, end.at))
+
+    def _deliver(self, step: Step, news: list[tuple[Stream, News]]) -> None:
+        self.stats = step.stats.after(self._earlier)
+        for stream, each in news:
+            stream.put(each)
+        for key, error in step.refused:
+            if (refused := self._by_key.get(key)) is not None:
+                refused.put(error)
+        if self.on_step is not None:
+            for seconds in step.seconds:
+                self.on_step(seconds)
+
+    def _died(self, how: str) -> None:
+        self.stats = self._earlier = self.stats.ended()
+        self._fail(f"the engine process ended ({how}), and this request with it; try again")
+
+    def _fail(self, reason: str) -> None:
+        for stream in self._live.values():
+            if stream.begun:
+                stream.put(EngineDeadError(reason))
+
+
+_ABSENT: Mapping[State, str] = {
+    "stopped": "the engine is not running; start() it",
+    "loading": "the engine is loading the model; try again when it is ready",
+    "restarting": "the engine is being started again; try again in a moment",
+    "failed": "the engine could not be started",
+}
+
+
+def _add(job: Job, key: str, owner: str, every: bool) -> Add:
+    """The engine's names for requests are its own: a name is free for the next request before the engine has heard."""
+    return Add(replace(job.request, request_id=key, owner=owner), quiet=not every and not job.stop_strings)

@@ -1,0 +1,83 @@
+"""Stream: one request's outputs on their way from the thread that receives them to the task that awaits them.
+
+Owns what happens where: results are made in the receiving thread, and handed over in the event loop. A result holds
+all of the answer so far, so for a slow reader the newest takes the place of those it has not seen.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from transduce.core.request import Output
+from transduce.errors import EngineError, TransduceError
+from transduce.frontend.collector import Collector, Ends
+from transduce.frontend.outputs import RequestOutput
+
+logger = logging.getLogger(__name__)
+
+News = RequestOutput | TransduceError
+
+
+class Stream:
+    """The outputs of one request. key: what the engine calls it. every: whether to hand over more than the last."""
+
+    def __init__(self, key: str, every: bool) -> None:
+        self.key = key
+        self.aborted = False
+        self.over = False
+        """Whether the last output, or an error, has been handed over."""
+        self._every = every
+        self._collector: Collector | None = None
+        self._news: News | None = None
+        self._arrived = asyncio.Event()
+
+    @property
+    def open(self) -> bool:
+        """Whether there is more to get."""
+        return not self.over or self._arrived.is_set()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the engine knows the request."""
+        return self._collector is not None
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the request has been part of a step."""
+        return self._collector is not None and self._collector.scheduled
+
+    def begin(self, collector: Collector) -> None:
+        """From now on the engine may answer."""
+        self._collector = collector
+
+    def take(self, output: Output, ended: Callable[[Ends], None]) -> News | None:
+        """In the receiving thread: what an output says that is to be handed over. `ended` is told of stop strings."""
+        collector = self._collector
+        if collector is None or collector.finished:
+            return None
+        try:
+            for end in collector.add(output):
+                ended(end)
+            if collector.error is not None:
+                return EngineError(collector.error)
+            seen = collector.finished or (self._every and output.deltas)
+            return collector.result() if seen else None
+        except Exception as error:
+            logger.exception("request %s: its answer could not be read", collector.job.request.request_id)
+            return EngineError(f"the answer could not be read: {type(error).__name__}: {error}")
+
+    def put(self, news: News) -> None:
+        """In the event loop: hand something over."""
+        if not self.over:
+            self._news = news
+            self.over = isinstance(news, TransduceError) or news.finished
+            self._arrived.set()
+
+    async def get(self) -> RequestOutput:
+        """The newest output that has not been seen, once there is one. Raises the error that ended the request."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        if isinstance(self._news, TransduceError):
+            raise self._news
+        assert self._news is not None, "woken without news"
+        return self._news

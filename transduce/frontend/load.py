@@ -1,0 +1,37 @@
+"""The frontend of a checkpoint: its processor and defaults, over a model that this process or another has loaded."""
+
+from transduce.config import EngineConfig
+from transduce.core.capacity import Room
+from transduce.frontend import generation_config
+from transduce.frontend.frontend import Frontend
+from transduce.models.base import Processor, find
+from transduce.runtime.checkpoint import Checkpoint
+from transduce.runtime.tokenizer import load_tokenizer
+
+
+def load_processor(checkpoint: Checkpoint, config: EngineConfig) -> Processor:
+    """The checkpoint's processor over its tokenizer, or over the one that `config` names. Raises CheckpointError."""
+    family = find(checkpoint.model_type)
+    tokenizer = load_tokenizer(checkpoint, config)
+    return family.processor(checkpoint.folder, family.config(checkpoint.config), tokenizer)
+
+
+def load_frontend(
+    checkpoint: Checkpoint, processor: Processor, given: EngineConfig, resolved: EngineConfig, dtype: str, room: Room
+) -> Frontend:
+    """The frontend of a loaded model. given, resolved: its config before loading and after. dtype: the model's.
+
+    Raises ConfigError for what the checkpoint asks of generation and cannot be followed.
+    """
+    family = find(checkpoint.model_type)
+    spec = family.spec(family.config(checkpoint.config))
+    limits = [limit for limit in (given.max_model_len, spec.max_source) if limit is not None]
+    return Frontend(
+        processor=processor,
+        spec=spec,
+        defaults=generation_config.load(checkpoint.generation, checkpoint.config, given.generation_config),
+        config=resolved,
+        max_source=min(limits, default=None),
+        identity=f"{checkpoint.revision} {dtype}",
+        room=room,
+    )

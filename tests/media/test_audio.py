@@ -13,6 +13,7 @@ from av.audio.frame import AudioFrame
 
 from transduce.errors import MediaError
 from transduce.media.audio import Audio, Samples, decode
+from transduce.media.audio import seconds as seconds_of
 
 RATE = 16_000
 CODECS = {"wav": "pcm_s16le", "flac": "flac", "mp3": "libmp3lame", "ogg": "libopus"}
@@ -65,6 +66,19 @@ def test_every_container_gives_its_sound(container: str, rate: int) -> None:
 def test_resampling_keeps_the_duration(rate: int, seconds: float) -> None:
     source = sine(rate, seconds)
     assert len(decode((source, rate), RATE)) == pytest.approx(len(source) * RATE / rate, abs=1)
+
+
+@pytest.mark.parametrize("container", CODECS)
+def test_the_length_is_known_without_decoding(container: str) -> None:
+    """But for what a lossy codec puts before and after."""
+    clip = encoded(sine(48_000, 2.5)[None], 48_000, container)
+    assert seconds_of(clip) == pytest.approx(2.5, abs=0 if container in EXACT else 0.1)
+
+
+@pytest.mark.parametrize("clip", [b"", b"no audio"])
+def test_what_is_no_audio_has_no_length(clip: bytes) -> None:
+    with pytest.raises(MediaError):
+        seconds_of(clip)
 
 
 def test_the_end_of_the_audio_is_there() -> None:

@@ -1,13 +1,12 @@
-"""The command line: transduce generate, transduce transcribe, transduce quantize.
+"""The command line: its commands, of which the larger ones are modules of their own.
 
 Owns flags, what is printed and exit codes: 0; 1 when inputs failed, the others being printed; 2 for a wrong command,
 argument or checkpoint; 130 after Ctrl-C. Results go to stdout in the order of the inputs, all else to stderr.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 import transduce
-from transduce.cli import options, terminal
+from transduce.cli import bench, options, run_batch, serve, terminal
 from transduce.config import EngineConfig, from_options
 from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.errors import EngineError, RequestError, TransduceError
@@ -28,7 +27,15 @@ FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
 MB = 1_000_000
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"auto_envvar_prefix": "TRANSDUCE"},  # every flag: TRANSDUCE_SERVE_PORT
+)
+app.command()(serve.serve)
+app.command("run-batch")(run_batch.run_batch)
+app.add_typer(bench.app, name="bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,6 +101,7 @@ def generate(
     quantization: options.Quantization = None,
     quantization_keep: options.Keep = None,
     load_format: options.LoadFormat = None,
+    generation_config: options.GenerationConfig = None,
     tokenizer: options.Tokenizer = None,
     revision: options.Revision = None,
     verbose: options.Verbose = False,
@@ -141,6 +149,7 @@ def transcribe(
     quantization: options.Quantization = None,
     quantization_keep: options.Keep = None,
     load_format: options.LoadFormat = None,
+    generation_config: options.GenerationConfig = None,
     tokenizer: options.Tokenizer = None,
     revision: options.Revision = None,
     verbose: options.Verbose = False,
@@ -167,8 +176,8 @@ def quantize(
     verbose: options.Verbose = False,
 ) -> None:
     """Write MODEL with smaller weights to OUT, a folder that generate and transcribe take as a MODEL."""
-    _log(verbose)
-    given = _given(context, EngineConfig)
+    terminal.log(verbose)
+    given = options.given(context, EngineConfig)
     with terminal.interruptible():
         from transduce.runtime.quantize import quantize as write
 
@@ -185,43 +194,27 @@ def _sources(texts: Sequence[str], file: Path | None) -> Iterator[str]:
 
 
 def _params(context: typer.Context) -> SamplingParams | BeamSearchParams:
-    sampling, beams = _given(context, SamplingParams), _given(context, BeamSearchParams)
+    sampling, beams = options.given(context, SamplingParams), options.given(context, BeamSearchParams)
     try:
         if "beam_width" not in beams:
             return SamplingParams(**sampling)
-        params = BeamSearchParams(**beams)
+        return BeamSearchParams(**beams, num_return_sequences=sampling.get("n"))
     except RequestError as error:
         raise typer.BadParameter(str(error)) from error
-    if idle := sampling.keys() - beams.keys():
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(idle))
-        raise typer.BadParameter(f"--beam-width and {names} do not go together; leave one out")
-    return params
 
 
 def _load(context: typer.Context, verbose: bool, command: str) -> "LLM":
     """The model that the command names. BadParameter where another command is the one for it."""
-    _log(verbose)
+    terminal.log(verbose)
     with terminal.interruptible():
         from transduce.llm import LLM
 
-        llm = LLM(**_given(context, EngineConfig))
+        llm = LLM(**options.given(context, EngineConfig))
     media = llm.frontend.processor.media
     fitting = "generate" if media is None else "transcribe"
     if command != fitting:
         raise typer.BadParameter(f"{llm.config.model!r} takes {media or 'text'}; use transduce {fitting}")
     return llm
-
-
-def _log(verbose: bool) -> None:
-    if verbose:
-        logging.basicConfig(format="%(name)s: %(message)s")
-        logging.getLogger("transduce").setLevel(logging.INFO)
-
-
-def _given(context: typer.Context, record: type) -> dict[str, Any]:
-    """Those of the command's arguments that the dataclass `record` has, unless left out."""
-    values = {field.name: context.params.get(field.name) for field in fields(record)}
-    return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
 def _answers(

@@ -3,6 +3,7 @@
 Knows no command. What a flag means is what the engine argument or parameter of its name means.
 """
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,13 @@ import typer
 
 def option(text: str, *names: str) -> Any:
     """A flag and its help; no names: the argument's own."""
-    return typer.Option(*names, help=text, show_default=False)
+    return typer.Option(*names, help=text, show_default=False, show_envvar=False)
+
+
+def given(context: typer.Context, record: type) -> dict[str, Any]:
+    """Those of the command's arguments that the dataclass `record` has, unless left out."""
+    values = {field.name: context.params.get(field.name) for field in fields(record)}
+    return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
 ShowVersion = Annotated[bool, option("Print the version.", "--version")]
@@ -26,6 +33,7 @@ Backend = Annotated[str | None, option("Attention backend.")]
 Quantization = Annotated[str | None, option("How weights are stored: int8. Left out: as MODEL has them.")]
 Keep = Annotated[list[str] | None, option("A layer, or a pattern, to leave unquantized; may be repeated.", "--keep")]
 LoadFormat = Annotated[str | None, option("auto, safetensors, pt, or dummy for random weights.")]
+GenerationConfig = Annotated[str | None, option("auto, or none to leave out MODEL's own sampling and length defaults.")]
 Tokenizer = Annotated[str | None, option("Folder or hub id of another tokenizer.")]
 Revision = Annotated[str | None, option("Branch, tag or commit on the hub.")]
 
@@ -54,6 +62,6 @@ Temperature = Annotated[float | None, option("0 is greedy, above it samples.")]
 TopP = Annotated[float | None, option("Sample from the likeliest tokens that make up this probability.")]
 TopK = Annotated[int | None, option("Sample from this many tokens.")]
 Seed = Annotated[int | None, option("Makes sampling repeatable.")]
-BeamWidth = Annotated[int | None, option("Only 1 so far: greedy, whatever the checkpoint asks for.")]
-Samples = Annotated[int | None, option("Answers to each text.", "--n")]
+BeamWidth = Annotated[int | None, option("Beams to search with, whatever the checkpoint asks for; 1 is greedy.")]
+Samples = Annotated[int | None, option("Answers to each text: samples or, with --beam-width, the best beams.", "--n")]
 Stop = Annotated[list[str] | None, option("End the answer before this text; may be repeated.")]

@@ -6,6 +6,7 @@ Knows no command and no exit code.
 import errno
 import io
 import json
+import logging
 import os
 import signal
 import sys
@@ -59,6 +60,13 @@ def watched(names: Iterable[str]) -> Iterable[str]:
 
     console = Console(stderr=True)
     return track([*names], "", console=console, transient=True, disable=not console.is_terminal)
+
+
+def log(verbose: bool) -> None:
+    """What the package says of its choices goes to stderr, where that is wanted."""
+    if verbose:
+        logging.basicConfig(format="%(name)s: %(message)s")
+        logging.getLogger("transduce").setLevel(logging.INFO)
 
 
 def complain(message: str) -> None:

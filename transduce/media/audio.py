@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from av.audio.frame import AudioFrame
 from av.audio.resampler import AudioResampler
+from av.audio.stream import AudioStream
+from av.container import InputContainer
 from av.error import FFmpegError
 
 from transduce.errors import MediaError
@@ -50,6 +52,13 @@ def decode(audio: Audio, rate: int) -> Samples:
         if not blocks:
             raise MediaError(f"{name} has no samples, or too few (under 2 ms) to resample; give longer audio")
         return np.concatenate(blocks)
+
+
+def seconds(file: bytes) -> float:
+    """How long a file's audio is, found without decoding it. Raises MediaError as `decode` does for a file."""
+    with _refusing(name := _name(file)), _opened(io.BytesIO(file), name) as (container, stream):
+        ticks = sum(packet.duration or 0 for packet in container.demux(stream))
+        return float(ticks * (stream.time_base or 0))
 
 
 def _name(audio: object) -> str:
@@ -106,6 +115,13 @@ def _frames(audio: Any) -> Iterator[AudioFrame]:
 
 
 def _decoded(file: BinaryIO, name: str) -> Iterator[AudioFrame]:
+    with _opened(file, name) as (container, stream):
+        yield from container.decode(stream)
+
+
+@contextmanager
+def _opened(file: BinaryIO, name: str) -> Iterator[tuple[InputContainer, AudioStream]]:
+    """A file's first audio stream, and what it comes in."""
     if not file.read(1):
         raise MediaError(f"{name} is empty; give a file that holds audio")
     file.seek(0)
@@ -114,7 +130,7 @@ def _decoded(file: BinaryIO, name: str) -> Iterator[AudioFrame]:
             raise MediaError(f"{name} has no audio stream; give a file that has one")
         stream = container.streams.audio[0]
         _checked_rate(stream.rate)
-        yield from container.decode(stream)
+        yield container, stream
 
 
 def _array(samples: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -1,0 +1,68 @@
+"""Bounds on what is sent, each a 413 before much memory goes to it: bodies, files, and the length of audio."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.asgi import Client, call
+from tests.server.fakes import MODEL, FakeLLM, app
+from tests.server.live import Live, tone
+
+TRANSCRIPTIONS = "/v1/audio/transcriptions"
+
+
+def refused(answer: Client, words: str) -> None:
+    assert answer.status == 413
+    assert answer.json["error"]["type"] == "invalid_request_error"
+    assert answer.json["error"]["code"] == "too_large"
+    assert words in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize", "/nowhere"])
+def test_bodies_are_bounded_on_every_route(path: str) -> None:
+    llm = FakeLLM()
+    refused(call(app(llm, max_body_mb=0.001), "POST", path, {"prompt": "x" * 1_000}), "larger than 1,000 bytes")
+    assert not llm.asked
+
+
+def test_a_body_of_the_largest_size_is_served() -> None:
+    assert call(app(max_body_mb=0.001), "POST", "/v1/completions", {"model": MODEL, "prompt": "x" * 900}).status == 200
+
+
+def transcribe(clip: bytes, **options: Any) -> tuple[Client, FakeLLM]:
+    llm = FakeLLM("audio")
+    head = b'--x\r\ncontent-disposition: form-data; name="file"; filename="clip.wav"\r\n\r\n'
+    model = b'\r\n--x\r\ncontent-disposition: form-data; name="model"\r\n\r\n' + MODEL.encode() + b"\r\n--x--\r\n"
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    return call(app(llm, **options), "POST", TRANSCRIPTIONS, headers=headers, chunks=[head, clip, model]), llm
+
+
+def test_a_clip() -> None:
+    answer, _ = transcribe(tone(440, 0.5), max_body_mb=0.001)  # which bounds what is no form
+    assert (answer.status, answer.json["text"]) == (200, "ab")
+
+
+def test_files_are_bounded() -> None:
+    answer, llm = transcribe(bytes(1_100_000), max_file_mb=0.01)
+    refused(answer, "--max-file-mb")
+    assert not llm.asked
+
+
+def test_the_length_of_audio_is_bounded() -> None:
+    answer, llm = transcribe(tone(440, 2.5), max_audio_seconds=2)
+    refused(answer, "the audio is 2.5 s long and this server takes 2 s")
+    assert not llm.asked
+    assert transcribe(tone(440, 2), max_audio_seconds=2)[0].status == 200
+
+
+def test_what_is_no_audio_is_still_a_400() -> None:
+    answer, _ = transcribe(b"no audio")
+    assert (answer.status, answer.json["error"]["code"]) == (400, "unreadable_media")
+
+
+def test_chunked_bodies_are_bounded_over_http(text: Live) -> None:
+    """Without a stated length, and on a connection that goes on to be used."""
+    chunks = (b"x" * 100_000 for _ in range(100))
+    answer = text.http.post("/v1/completions", content=chunks, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+    assert text.http.post("/v1/completions", json={"prompt": "hello"}).status_code == 200

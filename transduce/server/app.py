@@ -1,0 +1,60 @@
+"""The application: routes, what becomes of exceptions, and the middlewares in their order."""
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+import transduce
+from transduce.server import audio, chat, completions, health, page, tokens
+from transduce.server.access_log import AccessLog
+from transduce.server.errors import handlers
+from transduce.server.middleware import Authenticate, CancelOnDisconnect, Failures, Gate, LimitBody
+from transduce.server.options import FORM
+from transduce.server.service import Service
+
+OPEN = frozenset({"/", "/health", "/ready", "/metrics", "/version"})
+OPEN_FOLDER = "/static/"
+
+ROUTERS = (completions.router, chat.router, audio.router, tokens.router, health.router)
+
+
+def create_app(service: Service) -> FastAPI:
+    """The server of one model as an ASGI application; `app.state.service` is the service."""
+    app = FastAPI(
+        title="Transduce",
+        version=transduce.__version__,
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    for kind, handler in handlers().items():
+        app.add_exception_handler(kind, handler)
+    for router in ROUTERS if service.options.disable_playground else (*ROUTERS, page.router):
+        app.include_router(router)
+    _wrap(app, service)
+    return app
+
+
+def _wrap(app: FastAPI, service: Service) -> None:
+    """From the inside out."""
+    options = service.options
+    app.add_middleware(CancelOnDisconnect)
+    app.add_middleware(LimitBody, largest=options.max_body_bytes, largest_form=options.max_file_bytes + FORM)
+    app.add_middleware(Gate, closed=service.closed, inside=service.inside, is_open=_is_open)
+    if keys := options.keys():
+        app.add_middleware(Authenticate, keys=keys, is_open=_is_open)
+    if options.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=options.allowed_origins,
+            allow_methods=("*",),
+            allow_headers=("*",),
+            expose_headers=("x-request-id",),
+        )
+    app.add_middleware(Failures)
+    service.tracing.install(app)
+    app.add_middleware(AccessLog, responded=service.metrics.responded, probes=health.PROBES)
+
+
+def _is_open(path: str) -> bool:
+    """Whether it is answered without a key, also while the model loads and the server ends: probes, and the page."""
+    return path in OPEN or path.startswith(OPEN_FOLDER)

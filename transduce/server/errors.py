@@ -1,0 +1,202 @@
+"""What goes wrong over HTTP: the server's own exceptions, and every exception as OpenAI's error object.
+
+    RequestError
+    ├── Unsupported        400  a field that would change the answer, and cannot be followed
+    ├── NotServed          404  a model that is not here, or a task that this one cannot do
+    └── TooLarge           413  a body, a file or audio beyond the server's bounds
+    TransduceError
+    ├── Unauthorized       401  no valid API key
+    ├── Overloaded         429  too many requests wait
+    ├── Draining           503  the server is shutting down
+    └── TimedOut           504  the answer took longer than the server allows
+
+Owns statuses and the object's form. Knows no route.
+"""
+
+# ruff: noqa: N818  # named by what the client is told
+
+import json
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from typing_extensions import TypedDict
+
+from transduce.errors import CapacityError, EngineDeadError, EngineError, MediaError, RequestError, TransduceError
+from transduce.frontend.prompts import shown
+
+logger = logging.getLogger(__name__)
+
+
+class Unsupported(RequestError):
+    """A field that would change the answer, and cannot be followed."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class NotServed(RequestError):
+    """A model that is not here, or a task that this one cannot do. code: "model_not_found" or "not_served"."""
+
+    def __init__(self, message: str, code: str = "not_served", param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.param = param
+
+
+class TooLarge(RequestError):
+    """A body, a file or audio beyond the server's bounds."""
+
+
+class Unauthorized(TransduceError):
+    """No valid API key."""
+
+
+class Overloaded(TransduceError):
+    """Too many requests wait. retry_after: seconds after which to try again."""
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Draining(TransduceError):
+    """The server is shutting down and takes no new requests."""
+
+
+class TimedOut(TransduceError):
+    """The answer took longer than the server allows."""
+
+
+class ErrorObject(TypedDict):
+    """What went wrong. param: the field at fault, where it is one."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(TypedDict):
+    """OpenAI's error object."""
+
+    error: ErrorObject
+
+
+def documented(*media: str) -> dict[int | str, dict[str, Any]]:
+    """A route's responses, for its documentation: media types besides JSON that it may answer with, and errors."""
+    return {
+        200: {"content": {each: {"schema": {"type": "string"}} for each in media}},
+        "4XX": {"model": ErrorBody, "description": "The request is at fault, or too many wait (429)."},
+        "5XX": {"model": ErrorBody, "description": "The server is at fault, or not ready (503)."},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An exception as the client sees it."""
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def body(self) -> ErrorBody:
+        """OpenAI's error object."""
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        """The HTTP response. In ASCII, since a refused value may hold what is no UTF-8."""
+        content = json.dumps(self.body)
+        return Response(content, self.status, dict(self.headers), media_type="application/json")
+
+
+_TYPES: Mapping[int, str] = {401: "authentication_error", 429: "rate_limit_error"}
+
+_STATUSES: Sequence[tuple[type[TransduceError], int, str]] = (
+    (Unsupported, 400, "unsupported"),
+    (NotServed, 404, "not_served"),
+    (TooLarge, 413, "too_large"),
+    (MediaError, 400, "unreadable_media"),
+    (CapacityError, 400, "too_long"),
+    (RequestError, 400, "invalid_request"),
+    (Unauthorized, 401, "invalid_api_key"),
+    (Overloaded, 429, "overloaded"),
+    (Draining, 503, "draining"),
+    (TimedOut, 504, "timed_out"),
+    (EngineDeadError, 503, "engine_unavailable"),
+    (EngineError, 500, "engine_error"),
+)
+"""Status and code of exceptions: the first that fits counts."""
+
+
+def problem(error: Exception) -> Problem:
+    """What a client is told of an exception. One that nobody raised on purpose is logged, and not told."""
+    match error:
+        case RequestValidationError():
+            return _invalid(error)
+        case HTTPException():
+            return Problem(error.status_code, str(error.detail), headers=error.headers or {})
+        case TransduceError():
+            return _told(error)
+        case _:
+            logger.error("a request failed", exc_info=error)
+            return Problem(500, "internal error; the server's log has the traceback", "internal_error")
+
+
+def handlers() -> dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]]:
+    """Exception handlers for the app."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return problem(error).response()
+
+    kinds: Sequence[int | type[Exception]] = (RequestValidationError, HTTPException, TransduceError, Exception)
+    return dict.fromkeys(kinds, handle)
+
+
+def _told(error: TransduceError) -> Problem:
+    status, code = next(
+        ((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)), (500, "internal_error")
+    )
+    match error:
+        case Overloaded():
+            return Problem(status, str(error), code, headers={"Retry-After": str(error.retry_after)})
+        case Unauthorized():
+            return Problem(status, str(error), code, headers={"WWW-Authenticate": "Bearer"})
+        case NotServed():
+            return Problem(status, str(error), error.code, error.param)
+        case Unsupported():
+            return Problem(status, str(error), code, error.param)
+        case _:
+            return Problem(status, str(error), code)
+
+
+def _invalid(error: RequestValidationError) -> Problem:
+    """A body that is not what the route takes: the first of its faults."""
+    fault = error.errors()[0]
+    place = [part for part in fault["loc"][1:] if isinstance(part, str)]
+    param = place[0] if place else None
+    match fault["type"]:
+        case "value_error" if isinstance(cause := fault["ctx"]["error"], TransduceError):
+            return _told(cause)
+        case "json_invalid":
+            return Problem(400, f"the body is no JSON: {fault['ctx']['error']}", "invalid_request")
+        case "extra_forbidden":
+            message = f"{param}={shown(fault['input'])} is not supported; leave it out"
+            return Problem(400, message, "unsupported", param)
+        case "missing" if param is not None:
+            return Problem(400, f"{param} is missing; give it", "invalid_request", param)
+    if param is None:
+        message = "the body is no JSON object; send one, with Content-Type: application/json"
+        return Problem(400, message, "invalid_request")
+    message = str(fault["msg"])
+    message = f"{param}={shown(fault['input'])}: {message[:1].lower()}{message[1:]}"
+    return Problem(400, message, "invalid_request", param)

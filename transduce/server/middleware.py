@@ -1,0 +1,222 @@
+"""What stands between a connection and the routes, each a plain ASGI application around another.
+
+Owns who may come in, how much they may send, what happens when they leave, and that an exception becomes a response.
+Knows no route and no engine.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from hashlib import blake2b
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from transduce.errors import TransduceError
+from transduce.server.access_log import Record, route_path
+from transduce.server.errors import TooLarge, Unauthorized, problem
+
+
+class Failures:
+    """Makes a response of an exception that none of the app's handlers took, if none was begun."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception as error:
+            if begun or scope["type"] != "http":
+                raise
+            await problem(error).response()(scope, receive, send)
+
+
+class Gate:
+    """Refuses requests while `closed` gives a reason, and runs the others in `inside`; open paths always pass."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        closed: Callable[[], TransduceError | None],
+        inside: Callable[[], AbstractContextManager[None]],
+        is_open: Callable[[str], bool],
+    ) -> None:
+        self._app = app
+        self._closed = closed
+        self._inside = inside
+        self._is_open = is_open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_open(route_path(scope)):
+            await self._app(scope, receive, send)
+        elif (reason := self._closed()) is not None:
+            await problem(reason).response()(scope, receive, send)
+        else:
+            with self._inside():
+                await self._app(scope, receive, send)
+
+
+class Authenticate:
+    """Asks for one of the keys, as OpenAI's clients send it, but not on open paths."""
+
+    def __init__(self, app: ASGIApp, keys: Iterable[str], is_open: Callable[[str], bool]) -> None:
+        self._app = app
+        self._keys = [_digest(key.encode()) for key in sorted(keys)]
+        self._is_open = is_open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_open(route_path(scope)):
+            await self._app(scope, receive, send)
+            return
+        scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
+        digest = _digest(key.strip().encode("latin-1"))  # as Starlette has read it
+        if scheme.lower() == "bearer" and self._known(digest):
+            record: Record = scope["state"]["record"]
+            record.salt = digest.hex()
+            await self._app(scope, receive, send)
+            return
+        error = Unauthorized('no valid API key; send one as "Authorization: Bearer KEY"')
+        await problem(error).response()(scope, receive, send)
+
+    def _known(self, digest: bytes) -> bool:
+        """Takes as long whichever key it is: digests are compared whole, and all of them."""
+        return any([hmac.compare_digest(digest, key) for key in self._keys])  # noqa: C419
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=16).digest()
+
+
+class LimitBody:
+    """Refuses bodies that are too large: by their stated length before they are read, else once they are.
+
+    largest: bytes of a body; largest_form: of a form, which may hold a file.
+    """
+
+    def __init__(self, app: ASGIApp, largest: int, largest_form: int) -> None:
+        self._app = app
+        self._largest = largest
+        self._largest_form = largest_form
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        form = headers.get("content-type", "").startswith("multipart/form-data")
+        limit, what = (self._largest_form, "max_file_mb") if form else (self._largest, "max_body_mb")
+        body = _Bounded(receive, send, limit)
+        length = headers.get("content-length", "")
+        if not (length.isdecimal() and int(length) > limit):
+            try:
+                await self._app(scope, body.receive, body.send)
+            except _BodyTooLargeError:
+                assert body.exceeded
+        else:
+            body.exceeded = True
+        if body.exceeded and not body.begun:
+            error = TooLarge(f"the body is larger than {limit:,} bytes; send less, or raise --{what.replace('_', '-')}")
+            response = problem(error).response()
+            response.headers["connection"] = "close"  # the rest of the body stays unread
+            await response(scope, receive, send)
+
+
+class _BodyTooLargeError(Exception):
+    """Ends the reading of a body; whatever the app makes of it, the client gets a 413."""
+
+
+class _Bounded:
+    """A request's receive, which raises beyond `limit` bytes, and its send, which is deaf from then on."""
+
+    def __init__(self, receive: Receive, send: Send, limit: int) -> None:
+        self._receive = receive
+        self._send = send
+        self._left = limit
+        self.exceeded = False
+        self.begun = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            self.exceeded = True
+            raise _BodyTooLargeError
+        return message
+
+    async def send(self, message: Message) -> None:
+        if self.begun or not self.exceeded:
+            self.begun = True
+            await self._send(message)
+
+
+class CancelOnDisconnect:
+    """Cancels the handler when the client leaves, be the response a stream or not."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        client = _Client(receive, send)
+        try:
+            await self._app(scope, client.receive, client.send)
+        except asyncio.CancelledError:
+            if not client.gone.is_set():
+                raise
+            client.handler.uncancel()
+            record: Record = scope["state"]["record"]
+            record.left = True
+        finally:
+            await client.forget()
+
+
+class _Client:
+    """A request's receive and send. Once the body is read, nobody but the watcher waits for what comes next."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        handler = asyncio.current_task()
+        assert handler is not None, "ASGI runs in a task"
+        self.handler = handler
+        self.gone = asyncio.Event()
+        self._receive = receive
+        self._send = send
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def receive(self) -> Message:
+        if self._watcher is not None:
+            await self.gone.wait()
+            return {"type": "http.disconnect"}
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self._watcher = asyncio.create_task(self._watch())
+        return message
+
+    async def send(self, message: Message) -> None:
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if last:
+            await self.forget()  # the server reports the end of the response as a client that left
+        await self._send(message)
+
+    async def forget(self) -> None:
+        """Watch no more."""
+        watcher = self._watcher
+        if watcher is not None and not watcher.done():
+            watcher.cancel()
+            await asyncio.wait([watcher])
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+        self.handler.cancel()

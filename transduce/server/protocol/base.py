@@ -1,0 +1,113 @@
+"""Body: what all requests have in common. A field that would change the answer is followed or refused by name."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
+
+from transduce.errors import RequestError
+from transduce.frontend.outputs import RequestOutput
+from transduce.frontend.prompts import shown
+
+Neutral = Mapping[str, tuple[object, ...]]
+"""Fields that are not supported, with the values that ask for nothing."""
+
+UNREAD = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "request_id")
+"""Fields of any value that change no answer."""
+
+
+def _described(schema: dict[str, Any], model: type["Body"]) -> None:
+    """Put fields that may be given, but not be used, into the schema."""
+    properties = schema.setdefault("properties", {})
+    for name in model.unread:
+        properties[name] = {"description": "Accepted, without an effect."}
+    for name, values in model.neutral.items():
+        properties[name] = {"enum": [None, *values], "description": "Not supported: only what asks for nothing."}
+
+
+class Body(BaseModel):
+    """A request. null is the same as leaving a field out.
+
+    unread: names of fields that may have any value, since they change no answer. neutral: names of fields that are not
+    supported. Any other field that is not declared is refused.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_described)
+
+    unread: ClassVar[tuple[str, ...]] = ()
+    neutral: ClassVar[Neutral] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _asked(cls, data: Any) -> Any:
+        """The fields that ask for something."""
+        if not isinstance(data, dict):
+            return data
+        return {
+            name: value
+            for name, value in data.items()
+            if value is not None and name not in cls.unread and value not in cls.neutral.get(name, ())
+        }
+
+
+def described(wanted: str) -> WrapValidator:
+    """What to say of a value that has none of a field's types."""
+
+    def check(value: Any, inner: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return inner(value)
+        except ValidationError:
+            raise PydanticCustomError("wrong_type", "give {wanted}", {"wanted": wanted}) from None
+
+    return WrapValidator(check)
+
+
+def _characters(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RequestError(f"{shown(text)} holds a lone surrogate, which is no character; remove it") from None
+    return text
+
+
+Characters = Annotated[str, AfterValidator(_characters)]
+"""Text for the tokenizer, which takes no half of a surrogate pair."""
+
+
+class PromptTokens(TypedDict):
+    """Tokens that the encoder read, and tokens that the decoder started from. truncated: those that were cut before."""
+
+    encoder_tokens: int
+    decoder_tokens: int
+    truncated_tokens: int
+
+
+class Usage(TypedDict):
+    """Tokens of all prompts and of all their answers. prompt_tokens: of the encoder and the decoder."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokens
+
+
+def usage(*outputs: RequestOutput) -> Usage:
+    """What the requests used."""
+    details = PromptTokens(
+        encoder_tokens=sum(len(output.encoder_prompt_token_ids or ()) for output in outputs),
+        decoder_tokens=sum(len(output.prompt_token_ids) for output in outputs),
+        truncated_tokens=sum(output.truncated for output in outputs),
+    )
+    prompt = details["encoder_tokens"] + details["decoder_tokens"]
+    new = sum(len(answer.token_ids) for output in outputs for answer in output.outputs)
+    return Usage(prompt_tokens=prompt, completion_tokens=new, total_tokens=prompt + new, prompt_tokens_details=details)

@@ -1,0 +1,144 @@
+"""/v1/chat/completions: messages in, a message back."""
+
+from typing import Annotated, Any, ClassVar, Literal, NotRequired, Self
+
+from pydantic import Field, model_validator
+from typing_extensions import TypedDict
+
+from transduce.errors import RequestError
+from transduce.server.protocol.base import Body, Characters, Neutral, Usage, described
+from transduce.server.protocol.sampling import MOST_LOGPROBS, Generating
+
+
+class TextPart(Body):
+    """A piece of a message's text."""
+
+    type: Literal["text"]
+    text: Characters
+
+
+class Message(Body):
+    """A turn of the conversation. Content is text, whole or in parts, which are joined by line breaks."""
+
+    role: Characters
+    content: Annotated[Characters | list[TextPart], described('a text, or a list of {"type": "text", "text": …}')]
+
+    @property
+    def text(self) -> str:
+        """The content as one text."""
+        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+
+
+class ChatRequest(Generating):
+    """Messages become the encoder's text: by the checkpoint's chat template, else a single user message as it is."""
+
+    unread: ClassVar[tuple[str, ...]] = (
+        *Generating.unread,
+        "parallel_tool_calls",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+    )
+    neutral: ClassVar[Neutral] = {
+        **Generating.neutral,
+        "add_generation_prompt": (True,),
+        "audio": (),
+        "chat_template": (),
+        "chat_template_kwargs": ({},),
+        "continue_final_message": (False,),
+        "documents": ([],),
+        "echo": (False,),
+        "function_call": ("none", "auto"),
+        "functions": ([],),
+        "modalities": (["text"],),
+        "prediction": (),
+        "reasoning_effort": ("none",),
+        "tool_choice": ("none", "auto"),
+        "tools": ([],),
+        "verbosity": ("medium",),
+        "web_search_options": (),
+    }
+
+    messages: list[Message] = Field(min_length=1)
+    logprobs: bool = Field(False, description="Report each token's log-probability.")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MOST_LOGPROBS, description="With logprobs: and so many of the likeliest tokens'."
+    )
+    max_completion_tokens: int | None = Field(None, ge=1, description="The same as max_tokens.")
+
+    @model_validator(mode="after")
+    def _agreeing(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise RequestError(f"top_logprobs={self.top_logprobs} without logprobs; give logprobs: true")
+        if self.max_completion_tokens and self.max_tokens not in (None, self.max_completion_tokens):
+            raise RequestError("max_tokens and max_completion_tokens differ; give one of them")
+        return self
+
+    def given(self) -> dict[str, Any]:
+        given = super().given()
+        given.pop("logprobs", None)
+        if self.logprobs:
+            given["logprobs"] = self.top_logprobs or 0
+        if self.max_completion_tokens is not None:
+            given["max_tokens"] = self.max_completion_tokens
+        return given
+
+
+class TokenLogprob(TypedDict):
+    """A token's log-probability. bytes: of its text; null where that is no whole character."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChosenLogprob(TokenLogprob):
+    """A token of the answer, and the likeliest ones in its place."""
+
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(TypedDict):
+    """By token of the answer."""
+
+    content: list[ChosenLogprob]
+    refusal: None
+
+
+class Said(TypedDict):
+    """The answer as a message; or, in a stream, what a chunk adds to it."""
+
+    role: NotRequired[str]
+    content: NotRequired[str]
+    refusal: NotRequired[None]
+
+
+class ChatEnd(TypedDict):
+    """What a choice has besides its text. stop_reason: as in completions."""
+
+    index: int
+    logprobs: ChatLogprobs | None
+    finish_reason: str | None
+    stop_reason: int | str | None
+
+
+class ChatChoice(ChatEnd):
+    """One answer."""
+
+    message: Said
+
+
+class ChatDelta(ChatEnd):
+    """What a chunk adds to an answer."""
+
+    delta: Said
+
+
+class Chat(TypedDict):
+    """The answers."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage

@@ -1,0 +1,224 @@
+"""Service: what routes ask for answers, and the one place that knows how the server fares.
+
+Owns admission, the time a prompt may take, draining, and what metrics, traces and the access log are told. Knows the
+engine as an AsyncLLM, and HTTP by the Record that a request carries.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Any, Literal, TypeVar
+
+from starlette.requests import Request
+
+from transduce.async_engine.llm import AsyncLLM
+from transduce.errors import EngineDeadError, TransduceError
+from transduce.frontend.frontend import Params
+from transduce.frontend.outputs import RequestOutput, Transcription
+from transduce.frontend.prompts import Prompt
+from transduce.media.audio import seconds
+from transduce.server.access_log import Record
+from transduce.server.errors import Draining, NotServed, Overloaded, TimedOut, TooLarge
+from transduce.server.metrics import Metrics
+from transduce.server.options import ServeOptions
+from transduce.server.tracing import Tracing
+
+Answer = TypeVar("Answer")
+
+State = Literal["loading", "ready", "restarting", "failed", "draining"]
+
+LONGEST_RETRY = 60
+"""Seconds."""
+SMOOTHING = 0.1
+"""What one request counts in the mean of times in the queue."""
+
+
+class Service:
+    """The served model. names: what requests may call it; created: when it was, in seconds since the epoch."""
+
+    def __init__(self, llm: AsyncLLM, options: ServeOptions) -> None:
+        self.llm = llm
+        self.options = options
+        self.names = options.served_model_name or (llm.config.model,)
+        self.created = int(time.time())
+        self.metrics = Metrics(self.names[0], llm)
+        self.tracing = Tracing(options.otlp_traces_endpoint)
+        self._queued = 0.0
+        self._inside = 0
+        self._draining = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+        llm.on_step = self.metrics.step
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        """What routes can ask the model for: "generate" text from text, "transcribe" and "translate" speech."""
+        processor = self.llm.frontend.processor
+        if processor.media is None:
+            return frozenset({"generate"})
+        return frozenset({"transcribe"} if processor.language else {"transcribe", "translate"})
+
+    @property
+    def state(self) -> State:
+        """The engine's, unless the server itself is about to end. A server whose engine was never started loads."""
+        if self._draining:
+            return "draining"
+        return "loading" if self.llm.state == "stopped" else self.llm.state
+
+    def closed(self) -> TransduceError | None:
+        """Why no HTTP request is taken, whatever it asks for; None: they are. A restarting engine refuses some itself.
+
+        More than can wait or run need not even be read, which bounds the memory that bodies take.
+        """
+        match self.state:
+            case "ready" | "restarting":
+                full = self._inside >= self.options.max_waiting + self.llm.config.max_num_seqs
+                return self._overloaded(self._inside) if full else None
+            case "draining":
+                return Draining("the server is shutting down; try another one, or again in a moment")
+            case _:
+                return EngineDeadError("the model is still loading; try again when /ready answers 200")
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """For the time of one HTTP request, which draining waits for."""
+        self._inside += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    async def drain(self) -> bool:
+        """Take no more requests, and wait shutdown_timeout for those inside; whether all came to their end."""
+        self._draining = True
+        try:
+            async with asyncio.timeout(self.options.shutdown_timeout):
+                return await self._empty.wait()
+        except TimeoutError:
+            return False
+
+    def check_model(self, name: str | None) -> None:
+        """Raises NotServed for a model of another name."""
+        if name and name not in self.names:
+            served = ", ".join(self.names)
+            raise NotServed(f"there is no model {name!r} here; this server has {served}", "model_not_found", "model")
+
+    async def generate(
+        self,
+        http: Request,
+        prompt: Prompt,
+        params: Params | None,
+        *,
+        options: Mapping[str, object] | None = None,
+        stream: bool,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The answer so far, time and again, and at last the whole one; not streamed, only that.
+
+        Raises Overloaded, TimedOut, and what AsyncLLM.generate raises.
+        """
+        record: Record = http.state.record
+        self._admit(record)
+        salted = _salted(prompt, record.salt)
+        answers = self.llm.generate(salted, params, options=options, owner=record.request_id, stream=stream)
+        async with aclosing(self._within_time(answers)) as outputs:
+            async for output in outputs:
+                self._note(record, output)
+                yield output
+
+    async def transcribe(
+        self,
+        http: Request,
+        audio: bytes,
+        language: str | None,
+        task: str,
+        prompt: str | None,
+        params: Params | None,
+        *,
+        timestamps: bool,
+        stream: bool,
+    ) -> AsyncGenerator[Transcription, None]:
+        """The transcription so far, time and again, and at last the whole one; not streamed, only that.
+
+        audio: the bytes of a file. Raises TooLarge for a longer clip than the server takes, and as `generate`.
+        """
+        record: Record = http.state.record
+        self._admit(record)
+        await self._check_length(audio)
+        start = self.llm.stream_transcription if stream else self._transcription
+        answers = start(
+            audio,
+            language,
+            task,
+            prompt,
+            timestamps=timestamps,
+            sampling_params=params,
+            owner=record.request_id,
+            cache_salt=record.salt or None,
+        )
+        async with aclosing(self._within_time(answers)) as transcriptions:
+            async for transcription in transcriptions:
+                self._note(record, transcription.output)
+                yield transcription
+
+    async def _transcription(self, *arguments: Any, **options: Any) -> AsyncGenerator[Transcription, None]:
+        yield await self.llm.transcribe(*arguments, **options)
+
+    def _admit(self, record: Record) -> None:
+        """Raise Overloaded if too many prompts wait. All prompts of an HTTP request are let in if its first one is."""
+        if not record.admitted and self.llm.waiting >= self.options.max_waiting:
+            raise self._overloaded(self.llm.waiting)
+        record.admitted = True
+
+    def _overloaded(self, requests: int) -> Overloaded:
+        retry_after = min(LONGEST_RETRY, max(1, math.ceil(self._queued)))
+        return Overloaded(f"{requests} requests are before this one; try again later", retry_after)
+
+    async def _check_length(self, audio: bytes) -> None:
+        most = self.options.max_audio_seconds
+        length = await asyncio.to_thread(seconds, audio)
+        if length > most:
+            raise TooLarge(f"the audio is {length:.1f} s long and this server takes {most:g} s; send a shorter part")
+
+    async def _within_time(self, answers: AsyncGenerator[Answer, None]) -> AsyncGenerator[Answer, None]:
+        """The answers, until request_timeout has passed."""
+        most = self.options.request_timeout
+        deadline = asyncio.get_running_loop().time() + most
+        async with aclosing(answers):
+            while True:
+                try:
+                    async with asyncio.timeout_at(deadline) as clock:
+                        answer = await anext(answers, None)
+                except TimeoutError:
+                    if not clock.expired():
+                        raise
+                    raise TimedOut(f"no answer within {most:g} s; ask for fewer tokens, or try again later") from None
+                if answer is None:
+                    return
+                yield answer
+
+    def _note(self, record: Record, output: RequestOutput) -> None:
+        if not output.finished:
+            return
+        tokens = [len(answer.token_ids) for answer in output.outputs]
+        record.answered(output.metrics, _input_tokens(output), sum(tokens))
+        self.metrics.finished(output.metrics, max(tokens))
+        self.tracing.finished(record.request_id, output)
+        if record.queued is not None:
+            self._queued += SMOOTHING * (record.queued - self._queued)
+
+
+def _salted(prompt: Prompt, salt: str) -> Prompt:
+    """The prompt, sharing encoder outputs only where the salt is the same."""
+    if not salt:
+        return prompt
+    parts = prompt if isinstance(prompt, Mapping) else {"encoder_prompt": prompt}
+    return {**parts, "cache_salt": parts.get("cache_salt") or salt}
+
+
+def _input_tokens(output: RequestOutput) -> int:
+    return len(output.encoder_prompt_token_ids or ()) + len(output.prompt_token_ids)

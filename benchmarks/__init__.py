@@ -4,6 +4,7 @@
     python -m benchmarks.curves     tokens per second against batch and against context
     python -m benchmarks.roofline   one decode step and one encoder pass, against what the machine allows
     python -m benchmarks.speech     audio seconds per second
+    python -m benchmarks.serving    latency of a server under Poisson arrivals
     python -m benchmarks.startup    from process start to the first token
     python -m benchmarks.attention  one attention layer, per backend
     python -m benchmarks.accuracy   what a quantization costs, on trained checkpoints

@@ -1,8 +1,8 @@
 """The table's columns: which requests each has, and how they are written on the command line.
 
-`B=8`: 8 requests of 128 source tokens. `S=1000`: 8 requests of 1,000. Both generate 64 tokens each. `mixed`: 256
-requests, source lengths lognormal (median 96, sigma 0.8, 8 to 900), output lengths lognormal (median 48, sigma 0.7, 4
-to 256). Output lengths are forced, and only tokens that were wanted count.
+`B=8`: 8 requests of 128 source tokens. `S=1000`: 8 requests of 1,000. `beam=4`: as `B=8`, by a beam search of width 4,
+of which the best answer counts. They generate 64 tokens each. `mixed`: 256 requests, source lengths lognormal (median
+96, sigma 0.8, 8 to 900), output lengths lognormal (median 48, sigma 0.7, 4 to 256). Output lengths are forced, and only tokens that were wanted count.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +17,11 @@ SOURCE, BATCH, TOKENS, STREAM = 128, 8, 64, 256
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One request: source token ids, and how many tokens to generate."""
+    """One request: source token ids, and how many tokens to generate. beams: 1 is greedy."""
 
     source: list[int]
     length: int
+    beams: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,14 @@ class Column:
     requests: int
     source: int | None = None
     tokens: int | None = None
+    beams: int = 1
 
     def draw(self, vocab: int, rng: np.random.Generator) -> list[Work]:
         """New requests."""
         sources = _lengths(self.source, self.requests, (96, 0.8, 8, 900), rng)
         tokens = _lengths(self.tokens, self.requests, (48, 0.7, 4, 256), rng)
-        return [Work(rng.integers(SPECIAL_IDS, vocab, s).tolist(), n) for s, n in zip(sources, tokens, strict=True)]
+        lengths = zip(sources, tokens, strict=True)
+        return [Work(rng.integers(SPECIAL_IDS, vocab, s).tolist(), n, self.beams) for s, n in lengths]
 
 
 def batch(size: int, source: int = SOURCE, tokens: int = TOKENS) -> Column:
@@ -47,6 +50,7 @@ def batch(size: int, source: int = SOURCE, tokens: int = TOKENS) -> Column:
 KINDS: Mapping[str, Callable[[int], Column]] = {
     "B": batch,
     "S": lambda source: batch(BATCH, source),
+    "beam": lambda width: Column(f"beam={width}", BATCH, SOURCE, TOKENS, width),
     "mixed": lambda requests: Column("mixed" if requests == STREAM else f"mixed={requests}", requests),
 }
 
@@ -58,7 +62,7 @@ def parse(text: str) -> list[Column]:
         head, _, number = (f"mixed={STREAM}" if word == "mixed" else word).rpartition("=")
         kind = head or kind
         if kind not in KINDS or not number.isdecimal() or int(number) == 0:
-            raise ValueError(f"column {word!r}: give B=N, S=N, mixed or mixed=N, separated by commas")
+            raise ValueError(f"column {word!r}: give B=N, S=N, beam=N, mixed or mixed=N, separated by commas")
         columns.append(KINDS[kind](int(number)))
     return columns
 

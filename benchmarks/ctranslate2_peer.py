@@ -55,7 +55,7 @@ def _submit(translator: Any, batch: list[Work]) -> list[Any]:
     longest = max(w.length for w in batch)
     answers: list[Any] = translator.translate_batch(
         [[f"t{token}" for token in w.source] for w in batch],
-        beam_size=1,
+        beam_size=batch[0].beams,
         min_decoding_length=longest,
         max_decoding_length=longest,
         max_input_length=0,

@@ -1,7 +1,7 @@
 """What a machine allows at best: bytes over its bandwidth, operations over its rate, whichever takes longer.
 
 `Shape` counts what a model must read and compute, `Limits` holds what the machine was measured to do. Every weight
-is read once per step, and each token reads the keys and values before it.
+is read once per step, and each token reads the keys and values before it; a request's beams share the source's.
 """
 
 import time
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from benchmarks.columns import Work, wanted
+from benchmarks.columns import Work
 from benchmarks.models import Config
 
 ROWS, IN, OUT = 1024, 1024, 4096
@@ -86,11 +86,13 @@ class Shape:
 
     def decode(self, work: Sequence[Work], precision: Precision, limits: Limits, width: int) -> float:
         """Seconds to generate all tokens, at best `width` sequences at a time."""
-        tokens = wanted(work)
+        tokens = sum(w.beams * w.length for w in work)
         steps = max(*(w.length for w in work), -(-tokens // width))
-        positions = sum(w.length * (len(w.source) + (w.length + 1) / 2) for w in work)
-        read = steps * self.decoder * precision.weight + positions * self.decoder_kv * precision.kv
-        return limits.seconds(read, 2 * tokens * self.decoder + 2 * positions * self.decoder_kv)
+        own = sum(w.beams * w.length * (w.length + 1) / 2 for w in work)
+        shared = sum(w.length * len(w.source) for w in work)
+        attended = own + sum(w.beams * w.length * len(w.source) for w in work)
+        read = steps * self.decoder * precision.weight + (own + shared) * self.decoder_kv * precision.kv
+        return limits.seconds(read, 2 * tokens * self.decoder + 2 * attended * self.decoder_kv)
 
 
 def floors(work: Sequence[Work], config: Config, precision: str, width: int) -> tuple[float, float]:

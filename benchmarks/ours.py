@@ -10,7 +10,7 @@ from benchmarks.columns import Work, wanted
 from benchmarks.floor import floors
 from benchmarks.models import Config
 from benchmarks.profiling import Share, shares
-from transduce import LLM, SamplingParams
+from transduce import LLM, BeamSearchParams, SamplingParams
 
 
 class _Ours:
@@ -37,7 +37,7 @@ class Text(_Ours):
             super().__init__(LLM(folder, load_format="dummy", skip_tokenizer_init=True, **options))
 
     def run(self, work: list[Work]) -> float:
-        params = [SamplingParams(temperature=0.0, max_tokens=w.length, ignore_eos=True) for w in work]
+        params = [BeamSearchParams(beam_width=w.beams, max_tokens=w.length, ignore_eos=True) for w in work]
         outputs = self._llm.generate([{"prompt_token_ids": w.source} for w in work], params, use_tqdm=False)
         assert sum(len(output.outputs[0].token_ids) for output in outputs) == wanted(work)
         return wanted(work)

@@ -51,5 +51,5 @@ class Transformers:
             max_new_tokens=longest,
             min_new_tokens=longest,
             do_sample=False,
-            num_beams=1,
+            num_beams=batch[0].beams,
         )

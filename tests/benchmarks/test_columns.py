@@ -10,13 +10,14 @@ def rng() -> np.random.Generator:
 
 
 def test_a_bare_number_belongs_to_the_letter_before() -> None:
-    columns = parse("B=1,8,S=1000,mixed,mixed=5")
-    assert [(c.name, c.requests, c.source) for c in columns] == [
-        ("B=1", 1, 128),
-        ("B=8", 8, 128),
-        ("S=1000", 8, 1000),
-        ("mixed", 256, None),
-        ("mixed=5", 5, None),
+    columns = parse("B=1,8,S=1000,beam=4,mixed,mixed=5")
+    assert [(c.name, c.requests, c.source, c.beams) for c in columns] == [
+        ("B=1", 1, 128, 1),
+        ("B=8", 8, 128, 1),
+        ("S=1000", 8, 1000, 1),
+        ("beam=4", 8, 128, 4),
+        ("mixed", 256, None, 1),
+        ("mixed=5", 5, None, 1),
     ]
 
 

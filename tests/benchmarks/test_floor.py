@@ -34,6 +34,12 @@ def test_a_decode_step_reads_weights_once_and_every_position() -> None:
     assert SHAPE.decode(work, INT8, SLOW_MEMORY, width=1) == 2 * 2000 + (9 + 1 + 19 + 1) * 6 * 2
 
 
+def test_beams_share_what_is_read_of_the_source() -> None:
+    work = [Work([0] * 9, 2, beams=4)]
+    assert SHAPE.decode(work, INT8, SLOW_MEMORY, width=4) == 2 * 2000 + (4 * (1 + 2) + 2 * 9) * 6 * 2
+    assert SHAPE.decode(work, INT8, SLOW_CORES, width=4) == 2 * 8 * 2000 + 2 * (4 * (1 + 2) + 8 * 9) * 6
+
+
 def test_operations_count_where_they_take_longer() -> None:
     work = [Work([0] * 10, 1)]
     assert SHAPE.decode(work, INT8, SLOW_CORES, width=1) == 2 * 2000 + 2 * (10 + 1) * 6

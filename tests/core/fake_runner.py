@@ -5,7 +5,7 @@ way, and the next token is a hash of the last mark: a wrong page, row or positio
 `alone` predicts a request's output from the same arithmetic, without pages, plans or scheduler.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from transduce.core.blocks import BlockPool
@@ -40,9 +40,22 @@ def choose(rules: tuple[RuleSpec, ...], last: Mark, read: Read) -> tuple[Candida
     """A token per sample, or nothing where the rules forbid everything."""
     if any(hash((last[1], 0)) % int(str(rule.args[0])) == 0 for rule in rules if rule.name == FORBIDS):
         return ()
+    if read.beams:
+        return _best(last, read)
     draws = [(read.sampling.seed, sample) if read.sampling else () for sample in read.samples]
     chosen = [hash((last[1], read.position, *draw)) for draw in draws]
     return tuple(Candidate(h % VOCABULARY, None if read.logprobs is None else -(h % 97) / 8) for h in chosen)
+
+
+def _best(last: Mark, read: Read) -> tuple[Candidate, ...]:
+    """The best tokens, or the first drawn; some have equal log-probabilities, and some are forbidden."""
+    noise = [0.0] * VOCABULARY
+    if read.sampling is not None:
+        drawn = (read.sampling.seed, *read.samples, read.position)
+        noise = [hash((last[1], token, *drawn)) % 1009 / 8 for token in range(VOCABULARY)]
+    marks = [hash((last[1], token, 1)) for token in range(VOCABULARY)]
+    all_of_them = [Candidate(t, -(mark % 29) / 8, noise[t]) for t, mark in enumerate(marks) if mark % 5]
+    return tuple(sorted(all_of_them, key=lambda c: (-c.logprob - c.noise, c.token))[: read.beams])  # type: ignore[operator]
 
 
 def likeliest(last: Mark, read: Read) -> tuple[tuple[int, float], ...]:
@@ -58,35 +71,42 @@ class Hypothesis:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     reason: FinishReason | None = None
     stop_token: int | None = None
+    total: float | None = None
+    score: float | None = None
 
 
 def alone(request: Request) -> list[Hypothesis]:
-    """The outputs of a request with the engine to itself."""
+    """The samples of a request with the engine to itself."""
     return [_alone(request, index) for index in range(request.width)]
 
 
 def _alone(request: Request, index: int) -> Hypothesis:
-    output, marks, before = Hypothesis(), [row_marks(source) for source in request.inputs], 0
-    pending, position, last = list(request.prompt), 0, (0, 0)
+    output = Hypothesis()
     while output.reason is None:
-        for token in pending:
-            spans = [span for span in request.spans if span.start <= position]
-            seen = tuple(marks[spans[-1].source][: spans[-1].rows]) if spans else ()
-            last = token_mark(before, token, position, seen)
-            before, position = last[1], position + 1
-        read = Read(position - 1, "lm", request.sampling, (index,), request.logprobs)
+        tokens = [*request.prompt, *output.tokens]
+        last = mark_after(request, tokens)
+        read = Read(len(tokens) - 1, "lm", request.sampling, (index,), request.logprobs)
         candidates = choose(request.rules, last, read)
-        if not candidates:
+        if candidates:
+            append(output, request, candidates[0], likeliest(last, read))
+        else:
             output.reason = "error"
-            break
-        pending = [candidates[0].token]
-        _append(output, request, candidates[0], likeliest(last, read))
     return output
 
 
-def _append(output: Hypothesis, request: Request, chosen: Candidate, top: tuple[tuple[int, float], ...]) -> None:
+def mark_after(request: Request, tokens: Sequence[int]) -> Mark:
+    """The mark of the last of a sequence's tokens."""
+    marks, last = [row_marks(source) for source in request.inputs], (0, 0)
+    for position, token in enumerate(tokens):
+        spans = [span for span in request.spans if span.start <= position]
+        seen = tuple(marks[spans[-1].source][: spans[-1].rows]) if spans else ()
+        last = token_mark(last[1], token, position, seen)
+    return last
+
+
+def append(output: Hypothesis, request: Request, chosen: Candidate, top: tuple[tuple[int, float], ...]) -> None:
     output.tokens.append(chosen.token)
-    if chosen.logprob is not None:
+    if request.logprobs is not None and chosen.logprob is not None:
         output.logprobs.append(TokenLogprobs(chosen.token, chosen.logprob, top))
     if chosen.token in request.stopping.eos:
         output.reason = "stop"

@@ -5,10 +5,13 @@ The Simulation owns the loop and the checks; what happens when is the test's.
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 
+from tests.core.beams_alone import beams_alone
 from tests.core.fake_runner import FakeRunner, Hypothesis, alone
 from transduce.core.blocks import BlockPool
 from transduce.core.capacity import Budgets
+from transduce.core.encoder_cache import Entry
 from transduce.core.plan import StepPlan
 from transduce.core.request import EncoderInput, Output, Request
 from transduce.core.scheduler import Scheduler
@@ -41,7 +44,7 @@ class Simulation:
         for request in requests:
             self.scheduler.add(request)
             self.requests[request.request_id] = request
-            self.outputs |= {(request.request_id, index): Hypothesis() for index in range(request.width)}
+            self.outputs |= {(request.request_id, index): Hypothesis() for index in range(request.answers)}
             for source in request.inputs:
                 self._positions |= {id(item): (source.key, at) for at, item in enumerate(source.items)}
 
@@ -55,8 +58,10 @@ class Simulation:
         output = self.outputs[request_id, index]
         assert output.reason is None
         assert at <= len(output.tokens)
-        self._billed -= len(output.tokens) - at
-        self.cut[request_id, index] = at
+        beams = self.requests[request_id].beams
+        if beams is None or beams.answers == 1:
+            self._billed -= len(output.tokens) - at
+            self.cut[request_id, index] = at
         self.scheduler.finish(request_id, index, at)
 
     def step(self, fails: bool = False, between: Callable[[], None] = lambda: None) -> StepPlan:
@@ -85,7 +90,7 @@ class Simulation:
         self.step()
         assert not self.runner.states, "rule states leaked"
         for request in self.requests.values():
-            for index, expected in enumerate(alone(request)):
+            for index, expected in enumerate(alone(request) if request.beams is None else beams_alone(request)):
                 self._check_output(request.request_id, index, expected)
         assert self.scheduler.counters.generated_tokens == self._billed
         assert self.scheduler.counters.prompt_tokens == sum(len(r.prompt) for r in self.requests.values())
@@ -122,6 +127,9 @@ class Simulation:
     def _check_budgets(self, plan: StepPlan) -> None:
         assert sum(len(chunk.tokens) for chunk in plan.chunks) <= self.budgets.max_num_batched_tokens
         assert len({chunk.seq_id for chunk in plan.chunks}) == len(plan.chunks)
+        groups = {sequence.seq_id: group.arrival for group in self.scheduler._running for sequence in group.live}
+        runs = [arrival for arrival, _ in groupby(groups[chunk.seq_id] for chunk in plan.chunks)]
+        assert len(set(runs)) == len(runs), "a group's chunks stand apart"
         assert sum(g.request.width for g in self.scheduler._running) <= self.budgets.max_num_seqs
         assert all(len(g.live) <= g.request.width for g in self.scheduler._running)
         cost = sum(job.item.cost for job in plan.encode)
@@ -166,6 +174,7 @@ class Simulation:
             hypothesis.tokens += delta.tokens
             hypothesis.logprobs += delta.logprobs
             hypothesis.reason, hypothesis.stop_token = delta.finish_reason, delta.stop_token
+            hypothesis.total, hypothesis.score = delta.total, delta.score
             self._billed += len(delta.tokens)
         if output.error == "it broke":
             assert output.finished
@@ -182,6 +191,14 @@ class Simulation:
         assert 0 not in owners
         assert all(self.pool.count(block) == tables for block, tables in owners.items())
         assert self.pool.free + len(owners) == self.pool.capacity
+        self._check_usage(list(entries.values()))
+
+    def _check_usage(self, entries: list[Entry]) -> None:
+        used = {block for entry in entries if entry.users for block in entry.table.blocks}
+        tables = [s.table for group in self.scheduler._groups.values() for s in group.live]
+        own = {block for table in tables for block in table.blocks}
+        assert self.scheduler.cross_usage == len(used) / self.pool.capacity
+        assert self.scheduler.self_usage == len(own) / self.pool.capacity
 
 
 def unique(requests: list[Request]) -> list[EncoderInput]:

@@ -60,7 +60,7 @@ def test_a_lease_keeps_an_idle_entry(cache: EncoderCache) -> None:
 def test_equal_inputs_share_an_entry(cache: EncoderCache, pool: BlockPool) -> None:
     entry = cache.acquire(A)
     assert cache.acquire(source(item(0))) is entry
-    assert (entry.users, cache.hits, len(cache), pool.free) == (2, 1, 1, 2)
+    assert (entry.users, cache.queries, cache.hits, len(cache), pool.free) == (2, 2, 1, 1, 2)
     assert cache.acquire(B).table_id != entry.table_id
 
 

@@ -1,6 +1,6 @@
 """Parameters: every refusal names the value and the way out."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -66,10 +66,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 BEAMS_REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"beam_width": 0}, "beam_width=0: give a whole number >= 1"),
-    (
-        {"beam_width": 4},
-        "beam_width=4: beam search is not available yet; beam_width=1 (greedy) or SamplingParams work",
-    ),
+    ({"num_return_sequences": 0}, "num_return_sequences=0: give a whole number >= 1"),
+    ({"length_penalty": 11}, "length_penalty=11: give a number in [-10, 10]"),
+    ({"early_stopping": "always"}, "early_stopping='always': give True, False or 'never'"),
+    ({"early_stopping": 1}, "early_stopping=1: give True, False or 'never'"),
     ({"beam_width": 1, "max_tokens": 0}, "max_tokens=0: give a whole number >= 1"),
 ]
 
@@ -130,7 +130,13 @@ def test_stop_strings(stop: str | list[str] | None, strings: tuple[str, ...]) ->
     assert SamplingParams(stop=stop).stop_strings == strings
 
 
-def test_one_beam_is_greedy() -> None:
-    params = BeamSearchParams(beam_width=1, max_tokens=5, min_tokens=2, ignore_eos=True, skip_special_tokens=False)
-    expected = SamplingParams(temperature=0.0, max_tokens=5, min_tokens=2, ignore_eos=True, skip_special_tokens=False)
-    assert params.as_sampling() == expected
+@pytest.mark.parametrize("early_stopping", [True, False, "never", None])
+def test_beams_are_kept_as_given(early_stopping: bool | Literal["never"] | None) -> None:
+    params = BeamSearchParams(
+        beam_width=np.int64(4),  # type: ignore[arg-type]
+        length_penalty=-2,
+        early_stopping=early_stopping,
+        num_return_sequences=3,
+    )
+    given = (params.beam_width, params.length_penalty, params.early_stopping, params.num_return_sequences)
+    assert repr(given) == repr((4, -2.0, early_stopping, 3))

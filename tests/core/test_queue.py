@@ -5,7 +5,7 @@ import pytest
 from tests.core.requests import request
 from transduce.core.blocks import BlockPool, BlockTable
 from transduce.core.queue import WaitingQueue
-from transduce.core.search import Sample
+from transduce.core.search.sample import Sample
 from transduce.core.sequence import Group, Sequence
 
 

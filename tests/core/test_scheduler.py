@@ -110,6 +110,9 @@ def test_requests_wait_for_a_place() -> None:
     sim.add(request("a", max_tokens=3, width=2), request("b", max_tokens=2, width=2), request("c"))
     sim.step()
     assert (sim.scheduler.running, sim.scheduler.waiting) == (1, 2)
+    assert sim.scheduler.admitted == ["a"]
+    sim.step()
+    assert sim.scheduler.admitted == []
     sim.drain()
 
 

@@ -11,7 +11,7 @@ from tests.core.fake_runner import FORBIDS, VOCABULARY
 from tests.core.requests import SAMPLING, item, source
 from tests.core.simulation import Simulation, unique
 from transduce.core.capacity import Budgets
-from transduce.core.request import EncoderInput, Request, RuleSpec, Sampling, Span, Stopping
+from transduce.core.request import Beams, EncoderInput, Request, RuleSpec, Sampling, Span, Stopping
 
 PLENTY = 3000
 """Blocks that hold every encoder input and request of a schedule at once."""
@@ -86,6 +86,10 @@ def random_spans(rng: random.Random, inputs: tuple[EncoderInput, ...], prompt: i
     return tuple(Span(start, i, rng.randint(0, inputs[i].rows)) for start, i in zip(starts, at, strict=True))
 
 
+def random_beams(rng: random.Random, width: int) -> Beams:
+    return Beams(rng.choice([-1.0, 0.0, 1.0, 2.0]), rng.choice([False, True, "never"]), rng.randint(1, width))
+
+
 def random_request(
     rng: random.Random, name: str, budgets: Budgets, sources: list[EncoderInput], growing: bool
 ) -> Request:
@@ -94,14 +98,16 @@ def random_request(
     max_tokens = rng.randint(8, 20) if growing else rng.randint(1, 8)
     inputs = tuple(rng.choice(sources) for _ in range(rng.choice([0, 1, 1, 1, 2])))
     ends = rng.sample(range(VOCABULARY), 3) if rng.random() < (0.1 if growing else 0.5) else []
+    width = rng.choice([1, 1, 1, rng.randint(1, min(6, budgets.max_num_seqs))])
     return Request(
         request_id=name,
         prompt=tuple(rng.randrange(3) for _ in range(prompt)),
         inputs=tuple(EncoderInput(s.key, s.items) for s in inputs),
         spans=random_spans(rng, inputs, prompt),
         stopping=Stopping(max_tokens, frozenset(ends[:1]), frozenset(ends[1:])),
-        sampling=rng.choice([None, SAMPLING, Sampling(1.0, 0, 1.0, 0.0, seed=2)]),
-        width=rng.choice([1, 1, 1, rng.randint(1, min(6, budgets.max_num_seqs))]),
+        sampling=rng.choice([None, SAMPLING, Sampling(1.0, 0, 1.0, 0.0, seed=2, keep=2)]),
+        width=width,
+        beams=random_beams(rng, width) if rng.random() < 0.5 else None,
         logprobs=rng.choice([None, None, 0, 2]),
         rules=(RuleSpec(FORBIDS, (rng.randint(1, 40),)),) if rng.random() < 0.2 else (),
         owner=rng.choice("abc"),

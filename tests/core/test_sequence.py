@@ -9,7 +9,8 @@ from transduce.core.blocks import BlockPool, BlockTable
 from transduce.core.encoder_cache import EncoderCache
 from transduce.core.plan import Candidate, StepResult
 from transduce.core.request import Span
-from transduce.core.search import Row, Sample
+from transduce.core.search.base import Row
+from transduce.core.search.sample import Sample
 from transduce.core.sequence import Group, Sequence
 
 ROW = Row((0,), 0, (), None)

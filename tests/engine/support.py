@@ -16,7 +16,7 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from tests.models.harness import Source
 from tests.models.tiny import SEED, Case, Checkpoint, checkpoint, random_model
 from transduce.config import EngineConfig
-from transduce.core.request import EncoderInput, EncoderItem, Request, RuleSpec, Sampling, Span, Stopping
+from transduce.core.request import Beams, EncoderInput, EncoderItem, Request, RuleSpec, Sampling, Span, Stopping
 from transduce.device.base import Device
 from transduce.engine import Engine, Loaded, load
 
@@ -52,6 +52,7 @@ class Ask:
     logprobs: int | None = 3
     rules: tuple[RuleSpec, ...] = ()
     eos: frozenset[int] = frozenset()
+    beams: Beams | None = None
 
 
 def item(source: Source) -> EncoderItem:
@@ -76,18 +77,29 @@ def request(made: Checkpoint, ask: Ask, name: str, salt: str = "") -> Request:
         ask.width,
         ask.logprobs,
         ask.rules,
+        beams=ask.beams,
     )
+
+
+def tight(case: Case, wanted: list[Ask], row: int, rng: np.random.Generator) -> dict[str, Any]:
+    """A pool that holds little more than the largest ask, and small budgets."""
+    rows = [item(source).rows for source in checkpoint(case).sources]
+    largest = max(a.width * -(-(len(a.prompt) + a.tokens - 1) // 4) + -(-rows[a.source] // 4) for a in wanted)
+    block_bytes = 2 * 2 * 4 * 3 * row  # layers, k and v, tokens, heads
+    return {
+        "kv_cache_bytes": (largest + int(rng.integers(1, 4))) * block_bytes,
+        "max_num_batched_tokens": int(rng.integers(5, 40)),
+        "max_encode_tokens": int(rng.integers(8, 60)),
+    }
 
 
 @dataclass
 class Answer:
-    """One hypothesis: its tokens, and what was reported beside each."""
+    """One answer: its tokens, what was reported beside each, and a beam's score."""
 
     tokens: list[int]
     logprobs: list[Any]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Answer) and (self.tokens, self.logprobs) == (other.tokens, other.logprobs)
+    score: float | None = None
 
 
 def run(engine: Engine, requests: Sequence[Request]) -> dict[tuple[str, int], Answer]:
@@ -102,6 +114,7 @@ def run(engine: Engine, requests: Sequence[Request]) -> dict[tuple[str, int], An
                 answer = answers.setdefault((output.request_id, delta.index), Answer([], []))
                 answer.tokens += delta.tokens
                 answer.logprobs += delta.logprobs
+                answer.score = delta.score
     return answers
 
 

@@ -3,17 +3,18 @@
 On every backend whatever the batch; on row-exact ones under any chunking and preemption too.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.engine.support import Answer, Ask, asks, engine, item, request, run, sampled, start
+from tests.engine.support import Answer, Ask, asks, engine, request, run, sampled, start, tight
 from tests.models import cases
 from tests.models.tiny import Case, checkpoint
 from transduce.attention import backends
-from transduce.core.request import RuleSpec
+from transduce.core.request import Beams, RuleSpec
 
 FOUR = (cases.BART[0], cases.T5[2], cases.MARIAN[3], cases.WHISPER[0])
 EXACT = [backend.caps.name for backend in backends() if backend.caps.row_exact]
@@ -25,15 +26,13 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mixed(case: Case, count: int, seed: int, tokens: int = 10) -> list[Ask]:
-    """Greedy and sampled asks, some of several samples, some under a rule."""
+    """Greedy and sampled asks, some of several samples, some of beams, some under a rule."""
     rng = np.random.default_rng(seed)
     plain = asks(checkpoint(case), start(case), count, seed, tokens)
     some = [sampled(ask, seed + i, width=int(rng.integers(1, 4))) if i % 3 == 0 else ask for i, ask in enumerate(plain)]
     rule = RuleSpec("no_repeat_ngram", (2,))
-    return [
-        Ask(a.source, a.prompt, a.tokens, a.sampling, a.width, a.logprobs, (rule,)) if i % 4 == 1 else a
-        for i, a in enumerate(some)
-    ]
+    beams = [replace(ask, width=3, beams=Beams(answers=2)) if i % 5 == 2 else ask for i, ask in enumerate(some)]
+    return [replace(ask, rules=(rule,)) if i % 4 == 1 else ask for i, ask in enumerate(beams)]
 
 
 def alone(case: Case, wanted: list[Ask], parent: Path, **options: Any) -> dict[tuple[str, int], Answer]:
@@ -88,15 +87,3 @@ def row_bytes(backend: str, dtype: str, quantization: str | None) -> int:
     if backend == "native" and quantization == "int8":
         return 8 + 4
     return 8 * (4 if dtype == "float32" else 2)
-
-
-def tight(case: Case, wanted: list[Ask], row: int, rng: np.random.Generator) -> dict[str, Any]:
-    """A pool that holds little more than the largest ask, and small budgets."""
-    rows = [item(source).rows for source in checkpoint(case).sources]
-    largest = max(a.width * -(-(len(a.prompt) + a.tokens - 1) // 4) + -(-rows[a.source] // 4) for a in wanted)
-    block_bytes = 2 * 2 * 4 * 3 * row  # layers, k and v, tokens, heads
-    return {
-        "kv_cache_bytes": (largest + int(rng.integers(1, 4))) * block_bytes,
-        "max_num_batched_tokens": int(rng.integers(5, 40)),
-        "max_encode_tokens": int(rng.integers(8, 60)),
-    }

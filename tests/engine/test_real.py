@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, WhisperForConditionalGeneration, WhisperProcessor
 
 import checkpoints
-from transduce import LLM, SamplingParams
+from transduce import LLM, BeamSearchParams, SamplingParams
 from transduce.media import audio
 
 WORDS = (
@@ -136,6 +136,39 @@ def test_mixed_decoder_prefixes(name: str, texts: Sequence[str]) -> None:
     assert ours(llm(name).generate(prompts, SamplingParams(max_tokens=40), use_tqdm=False)) == expected
 
 
+BEAMS: list[dict[str, Any]] = [
+    {"beam_width": 4},
+    {"beam_width": 2, "length_penalty": 0.0, "early_stopping": True},
+    {"beam_width": 8, "length_penalty": 2.0, "early_stopping": "never", "num_return_sequences": 8},
+    {"beam_width": 5, "length_penalty": -1.0, "num_return_sequences": 3, "min_tokens": 6},
+]
+
+
+@pytest.mark.parametrize("fields", BEAMS, ids=lambda fields: f"width {fields['beam_width']}")
+@pytest.mark.parametrize(("name", "texts"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_beams_are_those_of_generate(name: str, texts: Sequence[str], fields: dict[str, Any]) -> None:
+    texts, options = (
+        texts[-6:],
+        {**fields, "num_beams": fields["beam_width"], "min_new_tokens": fields.get("min_tokens")},
+    )
+    options = {key: value for key, value in options.items() if key not in {"beam_width", "min_tokens"}}
+    outputs = llm(name, **TIGHT).generate(texts, BeamSearchParams(max_tokens=24, **fields), use_tqdm=False)
+    eos = oracle(name).generation_config.eos_token_id
+    for text, output in zip(texts, outputs, strict=True):
+        with torch.no_grad():
+            expected = oracle(name).generate(
+                input_ids=tokenizer(name)(text, return_tensors="pt").input_ids,
+                max_new_tokens=24,
+                return_dict_in_generate=True,
+                output_scores=True,
+                **options,
+            )
+        rows = [row[: row.index(eos) + 1] if eos in row else row for row in expected.sequences[:, 1:].tolist()]
+        assert [answer.token_ids for answer in output.outputs] == rows
+        scores = pytest.approx(expected.sequences_scores.tolist(), rel=1e-4, abs=1e-4)
+        assert [answer.score for answer in output.outputs] == scores
+
+
 def samples(clip: str) -> npt.NDArray[np.float32]:
     return audio.decode(Path("samples") / f"sense_and_sensibility_01_austen_64kb-{clip}.wav", 16000)
 
@@ -146,11 +179,13 @@ def test_whisper_transcribes_as_generate() -> None:
     processor, model = WhisperProcessor.from_pretrained(path), oracle("whisper-tiny.en")
     clips = [samples(clip) for clip in CLIPS]
     clips += [clips[0][: 16000 * seconds] for seconds in (1, 2, 4)]
-    expected = []
+    expected: list[list[int]] = []
+    searched: list[list[int]] = []
     for each in clips:
         features = processor(each, sampling_rate=16000, return_tensors="pt").input_features
         # Neither the prompt nor the EOS is part of what Whisper's generate() returns.
         expected.append([*model.generate(features)[0].tolist(), model.config.eos_token_id])
+        searched.append([*model.generate(features, num_beams=5)[0].tolist(), model.config.eos_token_id])
     engine = llm("whisper-tiny.en")
     outputs = engine.transcribe([(each, 16000) for each in clips])
     assert ours([said.output for said in outputs]) == expected
@@ -158,3 +193,5 @@ def test_whisper_transcribes_as_generate() -> None:
     assert engine.engine.scheduler.cache.hits == 0
     engine.transcribe([(each, 16000) for each in clips])
     assert engine.engine.scheduler.cache.hits == len(clips)
+    beams = engine.transcribe([(each, 16000) for each in clips], sampling_params=BeamSearchParams(beam_width=5))
+    assert ours([said.output for said in beams]) == searched

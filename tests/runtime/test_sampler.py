@@ -11,7 +11,7 @@ from transformers.generation import logits_process as oracle
 
 from transduce.core.plan import Candidate
 from transduce.core.request import Read, Sampling
-from transduce.runtime.sampler import Choice, choose, draw, uniform, warp
+from transduce.runtime.sampler import Choice, best_or_drawn, draw, uniform, warp
 
 WHOLE = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
 
@@ -43,14 +43,14 @@ def transformers_warped(scores: Tensor, sampling: Sampling) -> Tensor:
     """As `_get_logits_processor` of transformers strings its warpers together."""
     warpers: list[oracle.LogitsProcessor] = [oracle.TemperatureLogitsWarper(sampling.temperature)]
     if sampling.top_k > 0:
-        warpers.append(oracle.TopKLogitsWarper(sampling.top_k))
+        warpers.append(oracle.TopKLogitsWarper(sampling.top_k, min_tokens_to_keep=sampling.keep))
     if sampling.top_p < 1:
-        warpers.append(oracle.TopPLogitsWarper(sampling.top_p))
-    warpers.append(oracle.MinPLogitsWarper(sampling.min_p))
+        warpers.append(oracle.TopPLogitsWarper(sampling.top_p, min_tokens_to_keep=sampling.keep))
+    warpers.append(oracle.MinPLogitsWarper(sampling.min_p, min_tokens_to_keep=sampling.keep))
     rows = scores.unsqueeze(0)
     for warper in warpers:
         rows = warper(torch.zeros(1, 1, dtype=torch.long), rows)
-    return rows.log_softmax(-1)[0]
+    return rows[0]
 
 
 SCORES = {
@@ -68,9 +68,10 @@ SCORES = {
 
 @pytest.mark.parametrize("name", SCORES)
 def test_warped_distributions_are_those_of_transformers(name: str) -> None:
-    values = itertools.product((0.3, 1.0, 1.9), (0, 1, 3, 50, 5000), (0.0, 0.1, 0.5, 0.9, 1.0), (0.0, 0.05, 1.0))
-    for temperature, top_k, top_p, min_p in values:
-        sampling = Sampling(temperature, top_k, top_p, min_p, seed=0)
+    keeps = (1,) if name in {"steep", "equal"} else (1, 3)  # which of equal probabilities transformers keeps is chance
+    values = itertools.product((0.3, 1.0, 1.9), (0, 1, 3, 50, 5000), (0.0, 0.1, 0.5, 0.9, 1.0), (0.0, 0.05, 1.0), keeps)
+    for temperature, top_k, top_p, min_p, keep in values:
+        sampling = Sampling(temperature, top_k, top_p, min_p, seed=0, keep=keep)
         warped, expected = warp(SCORES[name], sampling), transformers_warped(SCORES[name], sampling)
         if name == "ties":  # torch.sort, as transformers calls it, takes them in any order
             warped, expected = warped.sort().values, expected.sort().values
@@ -116,12 +117,12 @@ def test_drawn_frequencies_are_the_distribution() -> None:
     scores = torch.tensor([0.5, -torch.inf, 2.0, 1.0, -1.0, -3.0, 0.5])
     sampling = Sampling(1.3, 0, 1.0, 0.0, seed=11)
     reads = [Read(position, sampling=sampling, samples=tuple(range(8))) for position in range(2500)]
-    choices = choose(Plain(), scores.expand(len(reads), -1), reads, (), leave)
+    choices = best_or_drawn(Plain(), scores.expand(len(reads), -1), reads, (), leave)
     tokens = torch.tensor([candidate.token for choice in choices for candidate in choice.candidates])
     counts = tokens.bincount(minlength=len(scores))
     assert counts.sum() == 20_000
     assert counts[1] == 0
-    assert chi_square(counts, warp(scores, sampling).exp()) < 20.5  # 99.9 %, 5 degrees of freedom
+    assert chi_square(counts, warp(scores, sampling).softmax(-1)) < 20.5  # 99.9 %, 5 degrees of freedom
 
 
 def test_the_ends_of_the_cumulative_distribution_are_drawn_from() -> None:
@@ -133,7 +134,7 @@ def test_the_ends_of_the_cumulative_distribution_are_drawn_from() -> None:
 def test_greedy_is_the_argmax_and_scores_nothing() -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         logits = random_scores(0, 9, 5003).to(dtype).round()
-        choices = choose(Plain(), logits, [Read(0)] * 9, (), refuse)
+        choices = best_or_drawn(Plain(), logits, [Read(0)] * 9, (), refuse)
         assert choices == [Choice((Candidate(token, None),)) for token in logits.argmax(-1).tolist()]
 
 
@@ -141,7 +142,7 @@ def test_of_equal_scores_the_first_wins_in_every_kind_of_read() -> None:
     logits = torch.zeros(3, 300, dtype=torch.bfloat16)
     logits[:, [41, 170, 299]] = 2.0
     reads = [Read(0), Read(0), Read(0, logprobs=2)]
-    choices = choose(Plain(), logits, reads, {1}, leave)
+    choices = best_or_drawn(Plain(), logits, reads, {1}, leave)
     assert [choice.candidates[0].token for choice in choices] == [41, 41, 41]
     assert choices[2].observed is not None
     assert [token for token, _ in choices[2].observed] == [41, 170]
@@ -159,7 +160,7 @@ def test_edits_see_scored_rows_only_in_float32_and_leave_the_logits() -> None:
         scores[rows.index(1)] = -torch.inf
         scores[rows.index(1), 33] = 0
 
-    choices = choose(Plain(), logits, reads, {1}, edit)
+    choices = best_or_drawn(Plain(), logits, reads, {1}, edit)
     assert seen == [[1, 2, 4]]
     assert torch.equal(logits, before)
     assert choices[1] == Choice((Candidate(33, None),))
@@ -179,20 +180,20 @@ def test_logprobs_are_of_edited_scores_before_warpers() -> None:
     edited = logits.clone()
     edit([0, 1], edited)
     expected = edited.log_softmax(-1)
-    greedy, sampled = choose(Plain(), logits, reads, {0, 1}, edit)
+    greedy, sampled = best_or_drawn(Plain(), logits, reads, {0, 1}, edit)
 
     values, tokens = expected[0].topk(5)
     assert greedy.observed == tuple(zip(tokens.tolist(), values.tolist(), strict=True))
     assert greedy.candidates == (Candidate(*greedy.observed[0]),)
     assert sampled.observed == ()
     assert len(sampled.candidates) == 3
-    for token, logprob in sampled.candidates:
+    for token, logprob, _ in sampled.candidates:
         assert logprob == expected[1, token].item()
 
 
 def test_forbidden_tokens_are_not_reported_and_the_vocabulary_may_be_small() -> None:
     logits = torch.tensor([[1.0, -torch.inf, 0.0]])
-    (choice,) = choose(Plain(), logits, [Read(0, logprobs=20)], (), leave)
+    (choice,) = best_or_drawn(Plain(), logits, [Read(0, logprobs=20)], (), leave)
     assert choice.observed is not None
     assert [token for token, _ in choice.observed] == [0, 2]
     assert math.isclose(sum(math.exp(logprob) for _, logprob in choice.observed), 1, abs_tol=1e-6)
@@ -203,7 +204,7 @@ def test_a_row_without_a_token_has_no_candidate_and_harms_no_other(value: float)
     kinds = [Read(0), Read(0, sampling=WHOLE), Read(0, logprobs=3), Read(0, sampling=WHOLE, logprobs=3)]
     logits = random_scores(3, 8, 30)
     logits[4:] = value
-    choices = choose(Plain(), logits, kinds * 2, {0}, leave)
+    choices = best_or_drawn(Plain(), logits, kinds * 2, {0}, leave)
     assert all(choice.candidates for choice in choices[:4])
     assert choices[4:] == [Choice(())] * 4
 
@@ -225,19 +226,21 @@ def mixed_reads(count: int) -> list[Read]:
 @pytest.mark.parametrize("vocab", [1009, 8192])
 def test_a_row_gives_the_same_whatever_stands_beside_it(dtype: torch.dtype, vocab: int) -> None:
     logits, reads = random_scores(5, 20, vocab).to(dtype), mixed_reads(20)
-    together = choose(Plain(), logits, reads, {0, 1}, leave)
-    assert together == choose(Plain(), logits, reads, {0, 1}, leave)
-    alone = [choose(Plain(), logits[row : row + 1], [reads[row]], (), leave)[0] for row in range(20)]
+    together = best_or_drawn(Plain(), logits, reads, {0, 1}, leave)
+    assert together == best_or_drawn(Plain(), logits, reads, {0, 1}, leave)
+    alone = [best_or_drawn(Plain(), logits[row : row + 1], [reads[row]], (), leave)[0] for row in range(20)]
     assert together == alone
     order = list(reversed(range(1, 20)))
-    turned = choose(Plain(), logits[order], [reads[row] for row in order], (), leave)
+    turned = best_or_drawn(Plain(), logits[order], [reads[row] for row in order], (), leave)
     assert turned == [together[row] for row in order]
 
 
 def test_samples_of_one_read_are_those_of_reads_apart() -> None:
     logits = random_scores(6, 1, 50)
-    (together,) = choose(Plain(), logits, [Read(7, sampling=WHOLE, samples=(0, 3, 5))], (), leave)
-    apart = [choose(Plain(), logits, [Read(7, sampling=WHOLE, samples=(each,))], (), leave)[0] for each in (0, 3, 5)]
+    (together,) = best_or_drawn(Plain(), logits, [Read(7, sampling=WHOLE, samples=(0, 3, 5))], (), leave)
+    apart = [
+        best_or_drawn(Plain(), logits, [Read(7, sampling=WHOLE, samples=(each,))], (), leave)[0] for each in (0, 3, 5)
+    ]
     assert together.candidates == tuple(choice.candidates[0] for choice in apart)
     assert len({candidate.token for candidate in together.candidates}) > 1
 

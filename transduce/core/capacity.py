@@ -3,10 +3,14 @@
 Owns the arithmetic from tokens and rows to physical blocks. Knows no sequence and allocates nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from transduce.core.request import Request
 from transduce.errors import CapacityError
+
+Room = Callable[[int, int, int], int]
+"""(decoder prompt tokens, encoder rows, hypotheses) to the most new tokens that the KV pool holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,10 @@ def refuse_if_too_large(budgets: Budgets, capacity: int, request: Request) -> No
     """Raise CapacityError, with the numbers, if the request could never run; sharing is not counted on."""
     width, prompt = request.width, len(request.prompt)
     if width > budgets.max_num_seqs:
-        raise CapacityError(f"n={width}: at most max_num_seqs={budgets.max_num_seqs} hypotheses run at once; raise it")
+        name = "n" if request.beams is None else "beam_width"
+        raise CapacityError(
+            f"{name}={width}: at most max_num_seqs={budgets.max_num_seqs} hypotheses run at once; raise it"
+        )
     cross = sum(budgets.cross_blocks(source.rows) for source in request.inputs)
     tokens = prompt + request.stopping.max_tokens - 1
     blocks = cross + width * budgets.self_blocks(tokens)

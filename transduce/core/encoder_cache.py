@@ -42,7 +42,8 @@ class Entry:
 
 
 class EncoderCache:
-    """Content key to Entry. `hits` counts inputs that needed no encoding, `lease_evictions` leased entries evicted.
+    """Content key to Entry. `queries` counts inputs asked for, `hits` those of them that needed no encoding,
+    `lease_evictions` leased entries evicted.
 
     A lease is on the key, across requests: an idle entry with leases is evicted only after all others, and one
     encoded again is as good as the first.
@@ -56,13 +57,25 @@ class EncoderCache:
         self._idle: OrderedDict[bytes, Entry] = OrderedDict()
         self._leases: Counter[bytes] = Counter()
         self._tables = 0
+        self._blocks = 0
         self._idle_blocks = 0
         self._most_in_use = 0
+        self.queries = 0
         self.hits = 0
         self.lease_evictions = 0
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that entries hold, idle or not."""
+        return self._blocks
+
+    @property
+    def blocks_in_use(self) -> int:
+        """Blocks of entries that have users."""
+        return self._blocks - self._idle_blocks
 
     def find(self, key: bytes) -> Entry | None:
         """The entry for a key, pending, in use or idle."""
@@ -70,6 +83,7 @@ class EncoderCache:
 
     def acquire(self, source: EncoderInput) -> Entry:
         """Become a user of the input's entry; a new one is pending with its blocks allocated (OutOfBlocksError)."""
+        self.queries += 1
         entry = self._entries.get(source.key)
         if entry is not None:
             self.hits += 1
@@ -78,6 +92,7 @@ class EncoderCache:
             return entry
         table = BlockTable(self._pool, self._block_size, self._slabs)
         table.grow(source.rows)
+        self._blocks += len(table.blocks)
         self._tables += 1
         entry = self._entries[source.key] = Entry(source, table, self._tables)
         return entry
@@ -140,4 +155,5 @@ class EncoderCache:
     def _drop(self, entry: Entry) -> None:
         del self._entries[entry.source.key]
         self._wake(entry)
+        self._blocks -= len(entry.table.blocks)
         entry.table.clear()

@@ -1,13 +1,15 @@
-"""What a user asks of generation: SamplingParams and BeamSearchParams, validated when made.
+"""What a user asks of generation: SamplingParams or BeamSearchParams, validated when made.
 
 None means "as the checkpoint's generation_config.json has it"; frontend code resolves that. Knows no model.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any
 
+from transduce.core.guided import Guided, guided
+from transduce.core.request import EarlyStopping
 from transduce.errors import RequestError
 
 
@@ -40,6 +42,7 @@ NUMBERS = {
     "top_p": Range(0.0, 1.0, open_low=True),
     "min_p": Range(0.0, 1.0),
     "repetition_penalty": Range(1e-2, 1e4),
+    "length_penalty": Range(-10.0, 10.0),
 }
 """What a request, and a checkpoint, may set these to. Divided by much less, float32 logits could overflow."""
 
@@ -52,6 +55,8 @@ _INTEGERS = {
     "min_tokens": 0,
     "logprobs": 0,
     "truncate_prompt_tokens": 1,
+    "beam_width": 1,
+    "num_return_sequences": 1,
 }
 _PENALTIES = ("presence_penalty", "frequency_penalty")
 _FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output")
@@ -85,10 +90,10 @@ def _token_ids(name: str, ids: Collection[int]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
+class GenerationParams:
     """How to generate. An unset (None) field takes the checkpoint's generation_config value, else the neutral one.
 
-    n: samples per prompt. temperature: 0 is greedy. top_k: 0 or -1 is off.
+    temperature: 0 is the likeliest. top_k: 0 or -1 is off.
     seed: below 2**64; None takes the next of the engine's own sequence, which EngineConfig.seed starts, so that a run
     repeats.
     max_tokens, min_tokens: new tokens. stop: strings that end the text; stop_token_ids: tokens that do.
@@ -97,12 +102,13 @@ class SamplingParams:
     logit_bias: token id to an addition, in [-100, 100]. allowed_token_ids: nothing else may be generated.
     bad_words: strings or lists of token ids that may not be generated.
     truncate_prompt_tokens: keep that many source tokens (reported in the output); without it a long prompt is refused.
+    guided_json: a JSON schema (a dict, its text, or a pydantic model) that the answer follows; guided_regex: a regular
+    expression that it matches as a whole; guided_choice: texts of which it is one; guided_grammar: a Lark grammar.
 
     Numbers and ids of numpy's are taken, and kept as Python's: they would overflow where those do not.
     Raises RequestError when a value is out of range, naming it and the range.
     """
 
-    n: int = 1
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -123,15 +129,18 @@ class SamplingParams:
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     truncate_prompt_tokens: int | None = None
+    guided_json: Mapping[str, Any] | str | type | None = None
+    guided_regex: str | None = None
+    guided_choice: Collection[str] | None = None
+    guided_grammar: str | None = None
 
     def __post_init__(self) -> None:
-        self._keep("n", _integer("n", self.n, 1))
-        for name, low in _INTEGERS.items():
-            if (value := getattr(self, name)) is not None:
-                self._keep(name, _integer(name, value, low))
-        for name, within in NUMBERS.items():
-            if (value := getattr(self, name)) is not None:
-                self._keep(name, _number(name, value, within))
+        given = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
+        for name, value in given.items():
+            if name in _INTEGERS:
+                self._keep(name, _integer(name, value, _INTEGERS[name]))
+            if name in NUMBERS:
+                self._keep(name, _number(name, value, NUMBERS[name]))
         for name in _PENALTIES:
             self._keep(name, _number(name, getattr(self, name), _PENALTY))
         for name in _FLAGS:
@@ -155,6 +164,10 @@ class SamplingParams:
         if self.max_tokens is not None and self.min_tokens is not None:
             fix = f"it may not exceed max_tokens={self.max_tokens}"
             _require(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, fix)
+        if self.guided is not None:
+            fix = f"an answer to guided_{self.guided.kind} has its end, and no special tokens; leave it out"
+            _require(not self.ignore_eos, "ignore_eos", self.ignore_eos, fix)
+            _require(self.skip_special_tokens, "skip_special_tokens", self.skip_special_tokens, fix)
 
     def _check_texts(self) -> None:
         if self.stop is not None and not isinstance(self.stop, str):
@@ -181,6 +194,11 @@ class SamplingParams:
         self._keep("logit_bias", biases)
 
     @property
+    def guided(self) -> Guided | None:
+        """The structure that an answer must have."""
+        return guided(self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar)
+
+    @property
     def stop_strings(self) -> tuple[str, ...]:
         """`stop` as a tuple."""
         if self.stop is None:
@@ -189,30 +207,42 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BeamSearchParams:
-    """Beam search. Only `beam_width=1`, which is greedy, is available so far; a wider one is refused.
+class SamplingParams(GenerationParams):
+    """Greedy decoding or sampling, or what the checkpoint's generation_config asks for. n: samples per prompt.
 
-    The other fields are as in SamplingParams.
+    A temperature above 0, or n above 1, turns off the beams of a checkpoint that asks for some.
     """
 
-    beam_width: int
-    max_tokens: int | None = None
-    min_tokens: int | None = None
-    ignore_eos: bool = False
-    skip_special_tokens: bool = True
+    n: int = 1
 
     def __post_init__(self) -> None:
-        _integer("beam_width", self.beam_width, 1)
-        fix = "beam search is not available yet; beam_width=1 (greedy) or SamplingParams work"
-        _require(self.beam_width == 1, "beam_width", self.beam_width, fix)
-        self.as_sampling()
+        GenerationParams.__post_init__(self)
+        self._keep("n", _integer("n", self.n, 1))
 
-    def as_sampling(self) -> SamplingParams:
-        """The same request as greedy SamplingParams."""
-        return SamplingParams(
-            temperature=0.0,
-            max_tokens=self.max_tokens,
-            min_tokens=self.min_tokens,
-            ignore_eos=self.ignore_eos,
-            skip_special_tokens=self.skip_special_tokens,
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearchParams(GenerationParams):
+    """Beam search, as transformers has it.
+
+    beam_width: hypotheses at once; 1 is greedy, or samples. length_penalty: a finished hypothesis is ranked by its
+    log-probability / length ** length_penalty, the length in new tokens. early_stopping: end when beam_width hypotheses
+    have finished (True), when no other is likely to be better (False), or when none can ("never").
+    num_return_sequences: how many of the best to return. temperature: above 0, beams are drawn.
+
+    stop strings do not end a hypothesis: they cut the answers.
+    """
+
+    beam_width: int | None = None
+    length_penalty: float | None = None
+    early_stopping: EarlyStopping | None = None
+    num_return_sequences: int | None = None
+
+    def __post_init__(self) -> None:
+        GenerationParams.__post_init__(self)
+        known = self.early_stopping is None or is_early_stopping(self.early_stopping)
+        _require(known, "early_stopping", self.early_stopping, "give True, False or 'never'")
+
+
+def is_early_stopping(value: object) -> bool:
+    """Whether it is one of EarlyStopping's values."""
+    return isinstance(value, bool) or value == "never"

@@ -69,15 +69,22 @@ class StepPlan:
 
 
 class Candidate(NamedTuple):
-    """A token the runner proposes after one read; `logprob` only if the read asked for log-probabilities."""
+    """A token the runner proposes after one read; `logprob` only if the read asked for log-probabilities.
+
+    noise: of a token drawn for beams: the greater logprob + noise, the earlier it is drawn.
+    """
 
     token: int
     logprob: float | None
+    noise: float = 0.0
 
 
 @dataclass(slots=True)
 class StepResult:
-    """candidates: per sequence with a read, one per sample. observed: per read, the most likely (token, logprob)."""
+    """candidates: per sequence with a read, one per sample, or the best for beams.
+
+    observed: per read, the most likely (token, logprob).
+    """
 
     candidates: dict[int, tuple[Candidate, ...]] = field(default_factory=dict)
     observed: dict[tuple[int, Read], tuple[tuple[int, float], ...]] = field(default_factory=dict)

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 Payload = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 FinishReason = Literal["stop", "length", "abort", "error"]
+EarlyStopping = bool | Literal["never"]
+"""Whether a beam search ends when its pool of finished hypotheses is full (True), when no live one is likely to enter
+it (False), or when none can ("never"; with a length penalty above 0, by the best length still possible)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,13 +65,17 @@ class RuleSpec:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a token is drawn. top_k 0, top_p 1 and min_p 0 leave the distribution whole; temperature > 0."""
+    """How a token is drawn. top_k 0, top_p 1 and min_p 0 leave the distribution whole; temperature > 0.
+
+    keep: so many of the likeliest tokens stay, whatever the others say; beams need one that is no end.
+    """
 
     temperature: float
     top_k: int
     top_p: float
     min_p: float
     seed: int
+    keep: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +86,30 @@ class Stopping:
     eos: frozenset[int] = frozenset()
     stop: frozenset[int] = frozenset()
 
+    @property
+    def ends(self) -> frozenset[int]:
+        """All tokens that end a hypothesis."""
+        return self.eos | self.stop
+
+
+@dataclass(frozen=True, slots=True)
+class Beams:
+    """Beam search of a request's `width`. A finished hypothesis scores its log-probability / length ** length_penalty,
+    the length in new tokens. answers: how many of the best finished ones are wanted, at most `width`.
+    """
+
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
+    answers: int = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """What is wanted from one decoder position: with `sampling`, one draw per index in `samples`, else the best token.
 
     logprobs: how many of the most likely tokens to report beside the chosen one; None: no log-probabilities at all.
+    beams: not 0: so many of the best tokens instead, fewer if fewer can follow, with their log-probabilities, which
+    rules and `sampling` edit and nothing normalises again; drawn without replacement where there is `sampling`.
     """
 
     position: int
@@ -92,6 +117,7 @@ class Read:
     sampling: Sampling | None = None
     samples: tuple[int, ...] = (0,)
     logprobs: int | None = None
+    beams: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +126,8 @@ class Request:
 
     prompt: decoder tokens to start from, at least one.
     spans: ordered by start; tokens before the first span see no encoder row.
-    width: hypotheses (samples) wanted; counts against `max_num_seqs`.
-    sampling: None is greedy.
+    width: hypotheses (samples, or beams) at once; counts against `max_num_seqs`.
+    sampling: None is greedy. beams: None: `width` independent samples.
     owner: requests queue per owner, owners are served in turn.
     """
 
@@ -115,6 +141,12 @@ class Request:
     logprobs: int | None = None
     rules: tuple[RuleSpec, ...] = ()
     owner: str = ""
+    beams: Beams | None = None
+
+    @property
+    def answers(self) -> int:
+        """Answers wanted."""
+        return self.width if self.beams is None else self.beams.answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,20 +160,51 @@ class TokenLogprobs:
 
 @dataclass(slots=True)
 class Delta:
-    """What one step added to one hypothesis. `logprobs` is empty unless the request asked for them."""
+    """What one step added to one answer. `logprobs` is empty unless the request asked for them.
+
+    total, score: of a beam that has ended, its log-probability and what it was ranked by.
+    """
 
     index: int
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
+    total: float | None = None
+    score: float | None = None
+
+    def extend(self, later: "Delta") -> None:
+        """Take in what a later step added to the same answer."""
+        self.tokens += later.tokens
+        self.logprobs += later.logprobs
+        self.finish_reason, self.stop_token = later.finish_reason, later.stop_token
+        self.total, self.score = later.total, later.score
 
 
 @dataclass(slots=True)
 class Output:
-    """What one step did for one request; `finished` when every hypothesis has ended."""
+    """What one step, or several in a row, did for one request; `finished` when every answer has ended.
+
+    scheduled: when the request first became part of a step, if it did in this one. first, last: when the first and the
+    last of the steps was done. In seconds since the epoch, as the engine sets them.
+    """
 
     request_id: str
     deltas: list[Delta] = field(default_factory=list)
     finished: bool = False
     error: str | None = None
+    scheduled: float | None = None
+    first: float = 0.0
+    last: float = 0.0
+
+    def extend(self, later: "Output") -> None:
+        """Take in what a later step did for the same request."""
+        self.first = self.first if self.deltas else later.first
+        mine = {delta.index: delta for delta in self.deltas}
+        for delta in later.deltas:
+            if delta.index in mine:
+                mine[delta.index].extend(delta)
+            else:
+                self.deltas.append(delta)
+        self.finished, self.error, self.last = later.finished, later.error, later.last
+        self.scheduled = self.scheduled or later.scheduled

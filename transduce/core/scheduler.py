@@ -17,8 +17,8 @@ from transduce.core.encoder_cache import EncoderCache
 from transduce.core.encoding import Encoding
 from transduce.core.plan import Chunk, StepPlan, StepResult
 from transduce.core.queue import WaitingQueue
-from transduce.core.request import Delta, Output, Request
-from transduce.core.search import Continuation
+from transduce.core.request import Output, Request
+from transduce.core.search.base import Continuation
 from transduce.core.sequence import Group, Sequence
 
 
@@ -51,6 +51,8 @@ class Scheduler:
         self._pool = pool
         self.cache = EncoderCache(pool, budgets.block_size, budgets.cross_slabs)
         self.counters = Counters()
+        self.admitted: list[str] = []
+        """Requests that the last plan let in for the first time."""
         self._groups: dict[str, Group] = {}
         self._waiting = WaitingQueue()
         self._running: list[Group] = []
@@ -77,6 +79,16 @@ class Scheduler:
         """Requests that do not."""
         return len(self._waiting)
 
+    @property
+    def self_usage(self) -> float:
+        """Share of the pool, of 1, that hypotheses' own pages take."""
+        return (self._pool.capacity - self._pool.free - self.cache.blocks) / self._pool.capacity
+
+    @property
+    def cross_usage(self) -> float:
+        """Share of the pool, of 1, that encoder inputs in use take; those kept in case they come again are free."""
+        return self.cache.blocks_in_use / self._pool.capacity
+
     # Arrival and departure
 
     def add(self, request: Request) -> None:
@@ -92,12 +104,17 @@ class Scheduler:
         self.counters.prompt_tokens += len(request.prompt)
 
     def finish(self, request_id: str, index: int, at: int) -> None:
-        """End hypothesis `index` after `at` new tokens (a stop string matched); later ones are not counted."""
+        """End answer `index` after `at` new tokens (a stop string matched); later ones are not counted.
+
+        Hypotheses that may still become another answer go on.
+        """
         group = self._groups.get(request_id)
         if group is None:
             return
-        for sequence in [s for s in group.live if s.index == index]:
-            self.counters.generated_tokens -= group.generated(sequence) - at
+        idle = [s for s in group.live if group.search.serves(s.index, index)]
+        if idle:
+            self.counters.generated_tokens -= group.told[index] - at
+        for sequence in idle:
             self._drop_sequence(group, sequence)
         if not group.live:
             self._end(group)
@@ -117,6 +134,7 @@ class Scheduler:
         outstanding = bool(self._runs) or self._encoding.outstanding
         assert not outstanding, "the last plan was neither committed nor failed"
         self._step += 1
+        self.admitted = []
         self._tokens_left = self._budgets.max_num_batched_tokens
         self._encoding.begin()
         # Least recently served first, so that a group the budget left out comes next; one-token groups before prefills.
@@ -175,6 +193,7 @@ class Scheduler:
                 self._encoding.add(entry)
             if not group.started:
                 group.started = True
+                self.admitted.append(group.request.request_id)
                 self._next_plan.started.append((group.live[0].seq_id, group.request.rules))
             self._plan_group(group)
 
@@ -231,27 +250,26 @@ class Scheduler:
         return [self._advance(group) for group in list(self._running) if group.complete]
 
     def _advance(self, group: Group) -> Output:
-        rows = group.rows
-        group.rows = {}
-        output = Output(group.request.request_id)
-        by_parent: dict[int, list[Continuation]] = {seq_id: [] for seq_id in rows}
-        for continuation in group.search.advance(rows):
-            by_parent[continuation.parent].append(continuation)
-            output.deltas.append(continuation.delta)
-            self.counters.generated_tokens += 1
-        for parent in list(group.live):
-            if not rows[parent.seq_id].candidates:
+        rows, group.rows = group.rows, {}
+        done = group.search.advance(rows)
+        output = Output(group.request.request_id, done.deltas)
+        for delta in done.deltas:
+            group.told[delta.index] += len(delta.tokens)
+            self.counters.generated_tokens += len(delta.tokens)
+            if delta.finish_reason == "error":
                 output.error = "no token can follow: the request's rules forbid every one, or the model computed NaN"
-                output.deltas += [Delta(index, finish_reason="error") for index in rows[parent.seq_id].indices]
+        by_parent: dict[int, list[Continuation]] = {seq_id: [] for seq_id in rows}
+        for continuation in done.survivors:
+            by_parent[continuation.parent].append(continuation)
+        for parent in list(group.live):
             self._continue(group, parent, by_parent[parent.seq_id])
         if not group.live:
             output.finished = True
             self._end(group)
         return output
 
-    def _continue(self, group: Group, parent: Sequence, continuations: list[Continuation]) -> None:
+    def _continue(self, group: Group, parent: Sequence, survivors: list[Continuation]) -> None:
         """Fork the parent into its survivors; the first of them moves into the parent's place."""
-        survivors = [c for c in continuations if c.finish is None]
         if not survivors:
             self._drop_sequence(group, parent)
             return

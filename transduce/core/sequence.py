@@ -4,18 +4,19 @@ Owned and changed by the scheduler alone.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, field
 
 from transduce.core.blocks import BlockTable
 from transduce.core.encoder_cache import Entry
 from transduce.core.plan import Segment, StepResult
 from transduce.core.request import Read, Request
-from transduce.core.search import Row, Search
+from transduce.core.search.base import Row, Search
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One hypothesis. tokens: prompt and output. computed: tokens whose KV is in `table`. index: which output it is."""
+    """One hypothesis. tokens: prompt and output. computed: tokens whose KV is in `table`. index: the search's name."""
 
     seq_id: int
     index: int
@@ -36,6 +37,7 @@ class Group:
     arrival: order of arrival. live: hypotheses still growing. entries: encoder inputs in use while admitted.
     rows: read results of this round, by seq_id, until every live hypothesis has one. served: last step it ran in.
     prefix: after a preemption, how many leading tokens the others take over from the first; 0 when that is done.
+    told: tokens that the user has been told, by answer.
     """
 
     request: Request
@@ -47,6 +49,7 @@ class Group:
     served: int = 0
     prefix: int = 0
     started: bool = False
+    told: Counter[int] = field(default_factory=Counter)
 
     @property
     def readable(self) -> bool:

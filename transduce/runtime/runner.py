@@ -6,17 +6,19 @@ Owns the model, its pages and the rule states. Knows no request and no scheduler
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from transduce.core.plan import EncodeJob, StepPlan, StepResult
 from transduce.device.base import Device
 from transduce.models.base import Head, Model
+from transduce.runtime.candidates import candidates
 from transduce.runtime.graphs import Graphs
 from transduce.runtime.inputs import Wanted, cross_slots, encoder_batch, host_step
 from transduce.runtime.layout import KVLayout
 from transduce.runtime.rule_states import RuleStates
-from transduce.runtime.sampler import choose
+from transduce.runtime.sampler import Choose, best_or_drawn
 
 LOGITS_BYTES = 64 << 20
 """Logits are made and read in slices of rows of about this size: a vocabulary can be 256,000 wide."""
@@ -60,11 +62,13 @@ class Runner:
         self._model.write_cross(encoded, slots)
 
     def _read(self, hidden: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
-        for head, reads in groupby(sorted(wanted, key=_head), key=_head):
+        for (head, beams), reads in groupby(sorted(wanted, key=_kind), key=_kind):
             for part in _slices(list(reads), self._rows_per_slice):
-                self._choose(self._model.heads[head], hidden[[each.row for each in part]], part, result)
+                choose = candidates if beams else best_or_drawn
+                rows = self._device.tensor(np.array([each.row for each in part]), torch.int64)
+                self._choose(choose, self._model.heads[head], hidden.index_select(0, rows), part, result)
 
-    def _choose(self, head: Head, hidden: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
+    def _choose(self, choose: Choose, head: Head, hidden: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
         obeying = {row for row, each in enumerate(wanted) if self.rules.obeys(each.seq_id)}
 
         def edit(rows: Sequence[int], scores: Tensor) -> None:
@@ -77,8 +81,8 @@ class Runner:
                 result.observed[each.seq_id, each.read] = choice.observed
 
 
-def _head(wanted: Wanted) -> str:
-    return wanted.read.head
+def _kind(wanted: Wanted) -> tuple[str, bool]:
+    return wanted.read.head, wanted.read.beams > 0
 
 
 def _slices(wanted: Sequence[Wanted], size: int) -> Iterator[Sequence[Wanted]]:

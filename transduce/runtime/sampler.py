@@ -19,6 +19,9 @@ from transduce.models.base import Head
 Edit = Callable[[Sequence[int], Tensor], None]
 """edit(rows, scores) changes scores [len(rows), vocab] in place; scores[i] are those of row rows[i]."""
 
+Choose = Callable[[Head, Tensor, Sequence[Read], Collection[int], Edit], "list[Choice]"]
+"""choose(head, hidden [rows, d], reads, edited, edit): what each row gives for its read; `edited` rows have rules."""
+
 _WORD = 2**64 - 1
 
 
@@ -33,7 +36,9 @@ class Choice:
     observed: tuple[tuple[int, float], ...] | None = None
 
 
-def choose(head: Head, hidden: Tensor, reads: Sequence[Read], edited: Collection[int], edit: Edit) -> list[Choice]:
+def best_or_drawn(
+    head: Head, hidden: Tensor, reads: Sequence[Read], edited: Collection[int], edit: Edit
+) -> list[Choice]:
     """What each row of hidden [rows, d] gives for its read; of equal scores the lower token is the better.
 
     Rows in `edited`, and those whose reads sample or report log-probabilities, get all of the head's scores, in
@@ -52,15 +57,18 @@ def choose(head: Head, hidden: Tensor, reads: Sequence[Read], edited: Collection
 
 
 def warp(scores: Tensor, sampling: Sampling) -> Tensor:
-    """Log-probabilities [vocab] to draw from, of scores [vocab] (float32) with at least one finite."""
-    scores = scores / sampling.temperature
+    """Scores [vocab] (float32), with at least one finite, at the temperature; -inf where none may be drawn."""
+    scores = whole = scores / sampling.temperature
     if sampling.top_k > 0:
-        scores = _top_k(scores, sampling.top_k)
+        scores = _top_k(scores, max(sampling.top_k, sampling.keep))
     if sampling.top_p < 1:
         scores = _top_p(scores, sampling.top_p)
     if sampling.min_p > 0:
         scores = _min_p(scores, sampling.min_p)
-    return scores.log_softmax(-1)
+    if sampling.keep > 1:
+        kept = ops.top_k(whole[None], min(sampling.keep, len(whole)))[1][0]
+        scores = scores.index_copy(0, kept, whole[kept])
+    return scores
 
 
 def draw(logprobs: Tensor, uniforms: Sequence[float]) -> list[int]:
@@ -76,11 +84,16 @@ def draw(logprobs: Tensor, uniforms: Sequence[float]) -> list[int]:
 
 
 def uniform(seed: int, sample: int, position: int) -> float:
-    """A number in [0, 1) that its arguments alone determine: splitmix64's finaliser over each in turn."""
+    """A number in [0, 1) that its arguments alone determine."""
+    return (mixed(seed, sample, position) >> 11) * 2.0**-53
+
+
+def mixed(*numbers: int) -> int:
+    """64 bits that the numbers and their order determine: splitmix64's finaliser over each in turn."""
     state = 0
-    for counter in (seed, sample, position):
-        state = _mixed((state + counter + 0x9E3779B97F4A7C15) & _WORD)
-    return (state >> 11) * 2.0**-53
+    for number in numbers:
+        state = _mixed((state + number + 0x9E3779B97F4A7C15) & _WORD)
+    return state
 
 
 def _only_best(read: Read) -> bool:
@@ -101,22 +114,21 @@ def _answer(scores: Tensor, read: Read, best: Choice) -> Choice:
     if read.sampling is not None:
         seed = read.sampling.seed
         noise = [uniform(seed, sample, read.position) for sample in read.samples]
-        tokens = draw(warp(scores, read.sampling), noise)
+        tokens = draw(warp(scores, read.sampling).log_softmax(-1), noise)
     if read.logprobs is None:
         return Choice(tuple(Candidate(token, None) for token in tokens))
     logprobs = scores.log_softmax(-1)
     chosen = zip(tokens, logprobs[tokens].tolist(), strict=True)
-    return Choice(tuple(Candidate(*each) for each in chosen), _most_likely(logprobs, read.logprobs))
+    return Choice(tuple(Candidate(*each) for each in chosen), most_likely(logprobs, read.logprobs))
 
 
-def _most_likely(logprobs: Tensor, count: int) -> tuple[tuple[int, float], ...]:
+def most_likely(scores: Tensor, count: int) -> tuple[tuple[int, float], ...]:
+    """The `count` tokens of the greatest of scores [vocab] and those, best first; fewer if fewer are finite."""
     if count == 0:
         return ()
-    least = logprobs.topk(min(count, len(logprobs))).values[-1].clamp(min=torch.finfo(logprobs.dtype).min)
-    # topk may leave out any of equal scores: take all of them, by token, and cut after a stable sort.
-    tokens = (logprobs >= least).nonzero().squeeze(1)
-    values, order = logprobs[tokens].sort(descending=True, stable=True)
-    return tuple(zip(tokens[order].tolist(), values.tolist(), strict=True))[:count]
+    values, tokens = ops.top_k(scores[None], min(count, len(scores)))
+    pairs = zip(tokens[0].tolist(), values[0].tolist(), strict=True)
+    return tuple((token, value) for token, value in pairs if math.isfinite(value))
 
 
 def _top_k(scores: Tensor, count: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Search: continuations of samples, and when a hypothesis ends."""
+"""Sample: continuations of samples, and when a hypothesis ends."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tests.core.requests import SAMPLING, request
 from transduce.core import search
 from transduce.core.plan import Candidate
 from transduce.core.request import Delta, FinishReason, Read, Stopping, TokenLogprobs
-from transduce.core.search import Row, ending
+from transduce.core.search.base import Continuation, Round, Row, ending
 
 
 @pytest.mark.parametrize(
@@ -38,22 +38,20 @@ def test_a_greedy_read_asks_for_the_best_token() -> None:
     assert search.make(request("r")).read(0, 0, 0) == Read(0)
 
 
-def test_each_candidate_continues_its_row() -> None:
+def test_each_candidate_continues_its_row_until_it_ends() -> None:
     sample = search.make(request("r", width=2, max_tokens=2))
     candidates = (Candidate(5, None), Candidate(6, None))
-    first, second = sample.advance({7: Row((0, 1), 0, candidates, None)})
-    assert (first.parent, first.delta) == (7, Delta(0, [5]))
-    assert (second.parent, second.delta) == (7, Delta(1, [6]))
-    (last,) = sample.advance({8: Row((1,), 1, (Candidate(5, None),), None)})
-    assert last.delta == Delta(1, [5], [], "length")
+    survivors = [Continuation(7, 0, 5), Continuation(7, 1, 6)]
+    assert sample.advance({7: Row((0, 1), 0, candidates, None)}) == Round(survivors, [Delta(0, [5]), Delta(1, [6])])
+    assert sample.advance({8: Row((1,), 1, candidates[:1], None)}) == Round([], [Delta(1, [5], [], "length")])
 
 
-def test_a_row_without_candidates_has_no_continuation() -> None:
-    assert search.make(request("r")).advance({1: Row((0,), 0, (), None)}) == []
+def test_a_row_without_candidates_is_an_error_of_its_answers() -> None:
+    failed = search.make(request("r", width=2)).advance({1: Row((0, 1), 0, (), None)})
+    assert failed == Round([], [Delta(0, finish_reason="error"), Delta(1, finish_reason="error")])
 
 
-def test_logprobs_are_reported_when_given() -> None:
-    (continuation,) = search.make(request("r")).advance({1: Row((0,), 0, (Candidate(5, -0.5),), ((4, -0.1),))})
-    assert continuation.delta.logprobs == [TokenLogprobs(5, -0.5, ((4, -0.1),))]
-    (continuation,) = search.make(request("r")).advance({1: Row((0,), 0, (Candidate(5, -0.5),), None)})
-    assert continuation.delta.logprobs == [TokenLogprobs(5, -0.5, ())]
+@pytest.mark.parametrize("top", [(), ((4, -0.1),)])
+def test_logprobs_are_reported_when_asked_for(top: tuple[tuple[int, float], ...]) -> None:
+    (delta,) = search.make(request("r")).advance({1: Row((0,), 0, (Candidate(5, -0.5),), top)}).deltas
+    assert delta.logprobs == [TokenLogprobs(5, -0.5, top)]

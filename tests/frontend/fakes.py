@@ -1,5 +1,6 @@
 """Stand-ins for what the frontend stands on: a tokenizer of bytes, a processor, an engine that repeats its source."""
 
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -99,6 +100,7 @@ class EchoEngine:
         for request_id, request in list(self.requests.items()):
             indices = [index for owner, index in self.generated if owner == request_id]
             output = Output(request_id, [self._delta(request, index) for index in indices])
+            output.first = output.last = output.scheduled = time.time()
             output.finished = request_id not in self.requests
             outputs.append(output)
         return outputs

@@ -6,7 +6,7 @@ import pytest
 
 from tests.frontend.fakes import BOS, EOS, FIRST, ROWS, VOCABULARY, frontend
 from transduce.core.params import BeamSearchParams, SamplingParams
-from transduce.core.request import RuleSpec, Span, Stopping
+from transduce.core.request import Beams, RuleSpec, Span, Stopping
 from transduce.errors import CapacityError, MediaError, RequestError
 from transduce.frontend.frontend import Frontend, Job
 from transduce.frontend.generation_config import Defaults
@@ -150,6 +150,11 @@ def test_options_decide_on_rules_and_on_how_tokens_become_text() -> None:
     assert plain.decode is not None
     assert loud.decode is not None
     assert (plain.decode(ids("hi")), loud.decode(ids("hi"))) == ("hi", "HI")
+
+
+def test_beams() -> None:
+    made = frontend().job("r", "hi", BeamSearchParams(beam_width=4, num_return_sequences=2))
+    assert (made.request.width, made.request.beams, made.request.answers) == (4, Beams(answers=2), 2)
 
 
 def test_beams_of_width_one_are_greedy() -> None:

@@ -11,7 +11,14 @@ from transformers import GenerationConfig
 
 from transduce.core.params import NUMBERS
 from transduce.errors import ConfigError
-from transduce.frontend.generation_config import HARMLESS, MISSING, MISSING_WHEN_SAMPLING, Defaults, load
+from transduce.frontend.generation_config import (
+    HARMLESS,
+    MISSING,
+    MISSING_WHEN_SAMPLING,
+    MISSING_WITH_BEAMS,
+    Defaults,
+    load,
+)
 
 
 def test_fields_are_read() -> None:
@@ -79,7 +86,7 @@ def test_every_field_of_transformers_is_decided_on(caplog: pytest.LogCaptureFixt
 
 
 def test_a_field_is_decided_on_once() -> None:
-    assert not set(HARMLESS.split()) & (MISSING.keys() | MISSING_WHEN_SAMPLING.keys())
+    assert not set(HARMLESS.split()) & (MISSING.keys() | MISSING_WHEN_SAMPLING.keys() | MISSING_WITH_BEAMS.keys())
 
 
 def test_an_unknown_field_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -99,6 +106,9 @@ def test_an_unknown_field_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         ("sequence_bias", [[[1], 2.0]]),
         ("exponential_decay_length_penalty", [5, 1.1]),
         ("force_words_ids", [[1]]),
+        ("constraints", [{}]),
+        ("num_beam_groups", 2),
+        ("diversity_penalty", 0.5),
         ("watermarking_config", {"bias": 2.0}),
         ("max_time", 3.0),
     ],
@@ -127,6 +137,8 @@ def test_a_field_that_asks_for_nothing_is_accepted(values: dict[str, Any]) -> No
         ("eos_token_id", "</s>", "a whole number or a list"),
         ("stop_strings", [1], "a non-empty string or a list"),
         ("lang_to_id", [], "a map of token ids"),
+        ("early_stopping", "always", 'true, false or "never"'),
+        ("early_stopping", 1, 'true, false or "never"'),
     ],
 )
 def test_a_field_of_the_wrong_type_is_an_error_that_names_it(name: str, value: object, wanted: str) -> None:
@@ -164,6 +176,7 @@ def test_a_field_of_the_wrong_type_is_an_error_that_names_it(name: str, value: o
         ("stop_strings", [""], "a non-empty string or a list of such"),
         ("lang_to_id", {"<|en|>": "x"}, "a map of token ids"),
         ("num_return_sequences", 0, "a whole number >= 1"),
+        ("length_penalty", 11.0, "a number in [-10, 10]"),
     ],
 )
 def test_a_value_out_of_range_is_an_error_that_names_it(name: str, value: object, wanted: str) -> None:
@@ -180,7 +193,44 @@ def test_sampling_needs_a_temperature_above_0() -> None:
         load({"temperature": 0.0, "do_sample": True}, {})
 
 
-def test_several_answers_are_the_requests_to_ask_for() -> None:
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+def test_beams_are_read(early_stopping: bool | str) -> None:
+    config = {"num_beams": 4, "num_return_sequences": 2, "length_penalty": 2, "early_stopping": early_stopping}
+    expected = Defaults(num_beams=4, num_return_sequences=2, length_penalty=2, early_stopping=early_stopping)  # type: ignore[arg-type]
+    assert load(config, {}) == load(None, config) == expected
+
+
+def test_what_beams_lack_is_kept_for_requests_with_beams() -> None:
+    assert load({"renormalize_logits": True}, {}).missing_with_beams == (("renormalize_logits", True),)
+    assert load({"renormalize_logits": False}, {}) == Defaults()
+
+
+def test_several_samples_are_the_requests_to_ask_for() -> None:
     assert load({"num_return_sequences": 1}, {}) == Defaults()
-    with pytest.raises(ConfigError, match=r"num_return_sequences=3, which is not followed; remove .* pass n=3"):
-        load({"num_return_sequences": 3}, {})
+    refusal = r"num_return_sequences=3 of num_beams=2, which is not followed; remove .* n=3"
+    with pytest.raises(ConfigError, match=refusal):
+        load({"num_return_sequences": 3, "num_beams": 2}, {})
+
+
+def test_none_leaves_what_tokens_mean() -> None:
+    generation = {
+        "bos_token_id": 0,
+        "decoder_start_token_id": 2,
+        "eos_token_id": [2, 3],
+        "lang_to_id": {"<|en|>": 7},
+        "language": "<|en|>",
+        "forced_bos_token_id": 0,
+        "num_beams": 4,
+        "max_length": 20,
+        "suppress_tokens": [5],
+        "temperature": 0.5,
+        "do_sample": True,
+        "guidance_scale": 3.0,
+        "num_return_sequences": 2,
+    }
+    kept = Defaults(decoder_start_token_id=2, eos=(2, 3), languages={"en": 7}, language="en")
+    assert load(generation, {}, "none") == kept
+    assert load(None, generation, "none") == kept
+    assert load(None, {"bos_token_id": 4, "force_bos_token_to_be_generated": True}, "none") == Defaults(
+        decoder_start_token_id=4
+    )

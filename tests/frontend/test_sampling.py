@@ -7,7 +7,7 @@ from transformers import GenerationConfig
 
 from tests.frontend.fakes import EOS, VOCABULARY
 from transduce import rules
-from transduce.core.params import BeamSearchParams, SamplingParams
+from transduce.core.params import GenerationParams, SamplingParams
 from transduce.core.request import RuleSpec, Stopping
 from transduce.errors import ConfigError, RequestError
 from transduce.frontend.generation_config import Defaults
@@ -20,7 +20,7 @@ def resolver(**defaults: Any) -> Resolver:
     return Resolver(Defaults(**{"eos": (EOS,)} | defaults), VOCABULARY, 0, lambda word: [tuple(word.encode())])
 
 
-def resolve(params: SamplingParams | BeamSearchParams | None = None, prompt: int = PROMPT, **defaults: Any) -> Decoding:
+def resolve(params: GenerationParams | None = None, prompt: int = PROMPT, **defaults: Any) -> Decoding:
     return resolver(**defaults).resolve(params or SamplingParams(), prompt, ROOM, ROOM)
 
 
@@ -85,15 +85,6 @@ def test_seeds_are_kept_or_drawn_afresh_repeatably() -> None:
 def test_what_greedy_decoding_would_ignore_is_refused(params: SamplingParams, match: str) -> None:
     with pytest.raises(RequestError, match=match):
         resolve(params)
-
-
-def test_beams_are_refused_unless_the_request_turns_them_off() -> None:
-    for params in (SamplingParams(), SamplingParams(temperature=0.0)):
-        with pytest.raises(RequestError, match=r"num_beams=4.*\(beam_width=1\) or --beam-width 1 .*temperature"):
-            resolve(params, num_beams=4)
-    assert resolve(BeamSearchParams(beam_width=1), num_beams=4).sampling is None
-    assert resolve(SamplingParams(temperature=1.0), num_beams=4).sampling is not None
-    assert resolve(SamplingParams(n=2), num_beams=4).sampling is not None
 
 
 def test_what_sampling_needs_and_lacks_is_refused_when_sampling() -> None:

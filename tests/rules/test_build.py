@@ -52,6 +52,8 @@ def test_a_family_brings_its_own_rules() -> None:
         (RuleSpec("logit_bias", (((3, float("-inf")),),)), r"logit_bias of token 3 is -inf; give a finite"),
         (RuleSpec("allowed_tokens", ((),)), r"allowed_tokens is empty; give at least one token id"),
         (RuleSpec("allowed_tokens", ((-1,),)), r"allowed_tokens has token id -1"),
+        (RuleSpec("choices", (((1,), ()), (2,), 0)), r"choices is empty; give at least one token id"),
+        (RuleSpec("choices", (((1, 99),), (2,), 0)), r"choices has token id 99; ids go from 0 to 9"),
         (RuleSpec("no_repeat_ngram", (0,)), r"no_repeat_ngram is 0; give a whole number of at least 1"),
         (RuleSpec("bad_words", (((1,), ()),)), r"bad_words is empty; give at least one token id"),
         (RuleSpec("bad_words", (((1, 99),),)), r"bad_words has token id 99; ids go from 0 to 9"),

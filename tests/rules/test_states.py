@@ -26,6 +26,7 @@ SPECS = [
     RuleSpec("begin_suppress_tokens", (25, (2,))),
     RuleSpec("forced_eos", (30, (2,))),
     RuleSpec("logit_bias", (((1, 0.5),),)),
+    RuleSpec("choices", (((1, 2), (1, 2, 3), (4,)), (0,), 2)),
 ]
 
 

@@ -3,9 +3,9 @@
 Owns the loop of the offline API, what an interruption leaves behind, and that one bad prompt costs no other its answer.
 """
 
-import logging
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,13 +14,11 @@ from types import FrameType
 from typing import Protocol
 
 from transduce.core.request import Output, Request
-from transduce.errors import RequestError, TransduceError
+from transduce.errors import RequestError
 from transduce.frontend.collector import Collector, refused
-from transduce.frontend.frontend import Frontend, Job, Params
+from transduce.frontend.frontend import Frontend, Params
 from transduce.frontend.outputs import RequestOutput
 from transduce.frontend.progress import Bar
-
-logger = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
@@ -92,27 +90,16 @@ class Batch:
             self._admit(*self._waiting.popleft())
 
     def _admit(self, index: int, work: Work) -> None:
-        request_id = next(self._ids)
+        request_id, arrived = next(self._ids), time.time()
         try:
-            job = self._job(request_id, work)
+            job = self._frontend.job(request_id, work.prompt, work.params, work.options)
             self._engine.add(job.request)
         except RequestError as error:
             self.refusals.append(error)
             self._results[index] = refused(request_id, error)
             self._bar.update(done=1)
         else:
-            self._live[request_id] = index, Collector(job)
-
-    def _job(self, request_id: str, work: Work) -> Job:
-        try:
-            return self._frontend.job(request_id, work.prompt, work.params, work.options)
-        except TransduceError:
-            raise
-        except Exception as error:
-            # Prompts, tokenizers and media libraries run code of their own, which may raise anything.
-            logger.exception("request %s: its prompt could not be read", request_id)
-            reason = f"{type(error).__name__}: {error}"
-            raise RequestError(f"the prompt could not be read ({reason}); the log has the traceback") from error
+            self._live[request_id] = index, Collector(job, arrived)
 
     def _take(self, output: Output) -> None:
         index, collector = self._live[output.request_id]

@@ -4,9 +4,10 @@ Owns the hypotheses' tokens and text and notices stop strings. Knows no engine: 
 """
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from transduce.core.request import Delta, Output, TokenLogprobs
+from transduce.core.request import Delta, FinishReason, Output, TokenLogprobs
 from transduce.frontend.detokenizer import Detokenizer
 from transduce.frontend.frontend import Job
 from transduce.frontend.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
@@ -22,33 +23,51 @@ class Ends:
 
 
 class Collector:
-    """The results of one job."""
+    """The results of one job. arrived: when its prompt came, in seconds since the epoch.
 
-    def __init__(self, job: Job) -> None:
+    streamed: whether results are looked at before the end. Their text is then decoded as it comes, and never ends in
+    half a character or in what may become a stop string.
+    """
+
+    def __init__(self, job: Job, arrived: float, *, streamed: bool = False) -> None:
         self.job = job
-        self._hypotheses = [_Hypothesis(index, job) for index in range(job.request.width)]
-        self._error: str | None = None
-        self._arrived = time.time()
-        self._first: float | None = None
-        self._finished: float | None = None
+        self._hypotheses = [_Hypothesis(index, job, streamed) for index in range(job.request.answers)]
+        self._metrics = RequestMetrics(arrived)
+        self.error: str | None = None
+        """Why there is no answer."""
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the request has been part of a step."""
+        return self._metrics.first_scheduled_time is not None
 
     @property
     def finished(self) -> bool:
         """Whether nothing more will come."""
-        return self._finished is not None
+        return self._metrics.finished_time is not None
 
     def add(self, output: Output) -> list[Ends]:
-        """Take in what one step did for the request."""
-        if output.deltas and self._first is None:
-            self._first = time.time()
-        self._error = self._error or output.error
+        """Take in what one step or several did for the request."""
+        self.error = self.error or output.error
         ends = [end for delta in output.deltas if (end := self._hypotheses[delta.index].add(delta)) is not None]
-        if output.finished or all(hypothesis.done for hypothesis in self._hypotheses):
-            self._finished = time.time()
+        if output.finished and self.job.request.beams is not None and self._hypotheses[0].done:
+            self._hypotheses = [each for each in self._hypotheses if each.done]  # beams may find fewer than wanted
+        times = self._metrics
+        finished = output.finished or all(hypothesis.done for hypothesis in self._hypotheses)
+        self._metrics = RequestMetrics(
+            times.arrival_time,
+            times.first_scheduled_time or output.scheduled,
+            times.first_token_time or (output.first if output.deltas else None),
+            output.last if finished else None,
+        )
         return ends
 
     def result(self) -> RequestOutput:
-        """The answer so far; final once `finished`."""
+        """The answer so far, which later steps do not change; final once `finished`.
+
+        Hypotheses that neither ended nor failed by then were aborted.
+        """
+        cut: FinishReason | None = "error" if self.error is not None else "abort" if self.finished else None
         job = self.job
         return RequestOutput(
             request_id=job.request.request_id,
@@ -56,11 +75,11 @@ class Collector:
             encoder_prompt_token_ids=None if job.ids is None else list(job.ids),
             prompt=job.prompt,
             prompt_token_ids=list(job.request.prompt),
-            outputs=[hypothesis.completion(self._error) for hypothesis in self._hypotheses],
+            outputs=[hypothesis.completion(cut) for hypothesis in self._hypotheses],
             finished=self.finished,
-            metrics=RequestMetrics(self._arrived, self._first, self._finished),
+            metrics=self._metrics,
             truncated=job.truncated,
-            error=self._error,
+            error=self.error,
         )
 
 
@@ -75,22 +94,23 @@ def refused(request_id: str, error: Exception) -> RequestOutput:
         prompt_token_ids=[],
         outputs=[CompletionOutput(0, finish_reason="error")],
         finished=True,
-        metrics=RequestMetrics(now, None, now),
+        metrics=RequestMetrics(now, finished_time=now),
         error=str(error),
     )
 
 
 class _Hypothesis:
-    """One answer in the making. Text is decoded at the end, or as it comes where stop strings may end it."""
+    """One answer in the making. Text is decoded at the end, or as it comes: streamed, or where it may be stopped."""
 
-    def __init__(self, index: int, job: Job) -> None:
+    def __init__(self, index: int, job: Job, streamed: bool) -> None:
         self._job = job
         self._answer = CompletionOutput(index)
         self._logprobs: list[TokenLogprobs] = []
+        self._tables: list[Mapping[int, Logprob]] = []
         self._spoken = 0
-        self._stops: Detokenizer | None = None
-        if job.decode is not None and job.stop_strings:
-            self._stops = Detokenizer(
+        self._text: Detokenizer | None = None
+        if job.decode is not None and (streamed or job.stop_strings):
+            self._text = Detokenizer(
                 job.decode,
                 job.stop_strings,
                 include=job.params.include_stop_str_in_output,
@@ -111,26 +131,29 @@ class _Hypothesis:
         answer.token_ids += delta.tokens
         self._logprobs += delta.logprobs
         answer.finish_reason, answer.stop_reason = delta.finish_reason, delta.stop_token
+        answer.cumulative_logprob, answer.score = delta.total, delta.score
         silent = delta.finish_reason == "stop" and not self._job.params.include_stop_str_in_output
         self._spoken = len(answer.token_ids) - silent
-        if self._stops is None or not self._stopped(self._stops):
+        if self._text is None or not self._stopped(self._text):
             return None
-        self._spoken = self._stops.kept
-        answer.finish_reason, answer.stop_reason = "stop", self._stops.stop
+        self._spoken = self._text.kept
+        answer.finish_reason, answer.stop_reason = "stop", self._text.stop
+        answer.cumulative_logprob = answer.score = None
         del answer.token_ids[self._spoken :], self._logprobs[self._spoken :]
         return None if delta.finish_reason else Ends(answer.index, self._spoken)
 
-    def completion(self, error: str | None) -> CompletionOutput:
-        """The answer so far."""
+    def completion(self, cut: FinishReason | None) -> CompletionOutput:
+        """The answer so far. cut: why it ends here if it has not ended."""
         answer, decode = self._answer, self._job.decode
-        if error is not None and not self.done:
-            answer.finish_reason = "error"
+        if not self.done:
+            answer.finish_reason = cut
         if decode is not None:
-            answer.text = decode(answer.token_ids[: self._spoken]) if self._stops is None else self._stops.text
+            answer.text = decode(answer.token_ids[: self._spoken]) if self._text is None else self._text.shown
         if self._job.params.logprobs is not None:
+            self._tables += [_table(each, decode) for each in self._logprobs[len(self._tables) :]]
             answer.cumulative_logprob = sum(each.logprob for each in self._logprobs)
-            answer.logprobs = [_table(each, decode) for each in self._logprobs]
-        return answer
+            answer.logprobs = self._tables[: len(self._logprobs)]
+        return replace(answer, token_ids=[*answer.token_ids])
 
     def _stopped(self, text: Detokenizer) -> bool:
         text.push(self._answer.token_ids[text.kept : self._spoken])

@@ -80,6 +80,11 @@ class Detokenizer:
         self._from = 0
         self._shown = 0
 
+    @property
+    def shown(self) -> str:
+        """The pieces so far, joined: text that no later token takes back."""
+        return self.text[: self._shown]
+
     def push(self, tokens: Iterable[int]) -> str:
         """Text that can be shown after more tokens; tokens after a stop string are ignored."""
         for token in tokens:

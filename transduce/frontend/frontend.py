@@ -4,23 +4,28 @@ Owns encoding, the checks on lengths and ids, and the key under which an encoder
 and what becomes of a request: that is the collector's.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from threading import Lock
+from typing import Any
 
 from transduce.config import EngineConfig
-from transduce.core.params import BeamSearchParams, SamplingParams
+from transduce.core.capacity import Room
+from transduce.core.guided import Guided
+from transduce.core.params import BeamSearchParams, GenerationParams, SamplingParams
 from transduce.core.request import EncoderInput, EncoderItem, Request, Span
-from transduce.errors import CapacityError, RequestError
+from transduce.errors import CapacityError, RequestError, TransduceError
 from transduce.frontend.generation_config import Defaults
-from transduce.frontend.prompts import Ids, Media, parse, shown
+from transduce.frontend.guided import Guidance
+from transduce.frontend.prompts import Ids, Media, Parts, parse, shown
 from transduce.frontend.sampling import Resolver
 from transduce.models.base import Decode, Processor, Spec
 
-Params = SamplingParams | BeamSearchParams
+logger = logging.getLogger(__name__)
 
-Room = Callable[[int, int, int], int]
-"""(decoder prompt tokens, encoder rows, hypotheses) to the most new tokens that the KV pool holds."""
+Params = SamplingParams | BeamSearchParams
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +38,7 @@ class Job:
     """
 
     request: Request
-    params: SamplingParams
+    params: GenerationParams
     text: str | None
     ids: Ids | None
     prompt: str | None
@@ -60,7 +65,9 @@ class _Source:
 
 @dataclass(slots=True, eq=False)
 class Frontend:
-    """Makes Jobs. Every method raises RequestError for what is wrong with one prompt.
+    """Makes Jobs, in any thread. Every method raises RequestError for what is wrong with one prompt.
+
+    A tokenizer serves one thread at a time: `lock` is held while it works, but not while media are read.
 
     config: resolved. max_source: longest encoder input in tokens, None: no limit. identity: what besides its content
     decides what an input encodes to, such as the checkpoint's revision and the dtype.
@@ -74,8 +81,11 @@ class Frontend:
     identity: str
     room: Room
     resolver: Resolver = field(init=False)
+    lock: Lock = field(init=False, default_factory=Lock)
+    guidance: Guidance = field(init=False)
 
     def __post_init__(self) -> None:
+        self.guidance = Guidance(self.processor.tokenizer, self.spec.vocab_size, self.defaults, self.lock)
         self.resolver = Resolver(self.defaults, self.spec.vocab_size, self.config.seed, self._words)
 
     def job(self, request_id: str, prompt: object, params: Params, options: Mapping[str, object] | None = None) -> Job:
@@ -83,16 +93,37 @@ class Frontend:
 
         options: the family's own, such as language and task. Raises RequestError, MediaError or CapacityError.
         """
-        options = options or {}
+        try:
+            job = self._job(request_id, prompt, params, options or {})
+            return job if params.guided is None else self._held(job, params.guided, options or {})
+        except TransduceError:
+            raise
+        except Exception as error:
+            # Prompts, tokenizers and media libraries run code of their own, which may raise anything.
+            logger.exception("request %s: its prompt could not be read", request_id)
+            reason = f"{type(error).__name__}: {error}"
+            raise RequestError(f"the prompt could not be read ({reason}); the log has the traceback") from error
+
+    def _job(self, request_id: str, prompt: object, params: Params, options: Mapping[str, object]) -> Job:
         parts = parse(prompt, self.processor.media)
-        asked = params.as_sampling() if isinstance(params, BeamSearchParams) else params
-        _check_texts([parts.source, parts.decoder, *(asked.bad_words or ()), *options.values()])
-        source = self._source(parts.source, asked.truncate_prompt_tokens)
+        guided = params.guided and params.guided.text
+        _check_texts([parts.source, parts.decoder, guided, *(params.bad_words or ()), *options.values()])
+        if isinstance(parts.source, Media):
+            source = self._media(parts.source, params.truncate_prompt_tokens)
+            with self.lock:
+                return self._assembled(request_id, params, parts, source, options)
+        with self.lock:
+            source = self._text(parts.source, params.truncate_prompt_tokens)
+            return self._assembled(request_id, params, parts, source, options)
+
+    def _assembled(
+        self, request_id: str, params: Params, parts: Parts, source: _Source, options: Mapping[str, object]
+    ) -> Job:
         start = self._start(parts.decoder, options)
         most = self._most(len(start))
-        room = max(1, self.room(len(start), source.item.rows, asked.n)) if most is None else most
+        room = max(1, self.room(len(start), source.item.rows, self.resolver.width(params))) if most is None else most
         decoding = self.resolver.resolve(params, len(start), room, most)
-        decode = self.processor.decoding(asked.skip_special_tokens, options)
+        decode = self.processor.decoding(params.skip_special_tokens, options)
         if decode is None and decoding.stop_strings:
             raise RequestError(f"stop={decoding.stop_strings!r}: no tokenizer was loaded; use stop_token_ids")
         return Job(
@@ -103,27 +134,36 @@ class Frontend:
                 spans=(Span(0, 0, source.item.rows),),
                 stopping=decoding.stopping,
                 sampling=decoding.sampling,
-                width=asked.n,
-                logprobs=asked.logprobs,
+                width=decoding.width,
+                beams=decoding.beams,
+                logprobs=params.logprobs,
                 rules=(*decoding.rules, *self.processor.rules(start, options)),
             ),
-            params=asked,
+            params=params,
             text=source.text,
             ids=source.ids,
             prompt=parts.decoder if isinstance(parts.decoder, str) else None,
             truncated=source.truncated,
-            decode=decode,
+            decode=decode and _one_at_a_time(decode, self.lock),
             cleaned=bool(decode and self.processor.tokenizer.clean_up_tokenization_spaces),
             stop_strings=decoding.stop_strings,
         )
 
-    def _source(self, source: str | Ids | Media, keep: int | None) -> _Source:
-        if isinstance(source, Media):
-            if keep is not None:
-                raise RequestError(
-                    f"truncate_prompt_tokens={keep}: the encoder takes {self.processor.media}; leave it out"
-                )
-            return _Source(self.processor.item(source.data))
+    def _held(self, job: Job, guided: Guided, options: Mapping[str, object]) -> Job:
+        """The job, its answer held to a structure: what its tokens spell is then all that is shown."""
+        start = job.request.prompt
+        for rule in self.processor.rules(start, options):
+            raise RequestError(f"guided_{guided.kind} cannot be followed beside {rule.name}; give one of them")
+        structure = self.guidance.structure(guided)
+        request = replace(job.request, rules=(*job.request.rules, structure.rule(len(start))))
+        return replace(job, request=request, decode=structure.vocabulary.text, cleaned=False)
+
+    def _media(self, source: Media, keep: int | None) -> _Source:
+        if keep is not None:
+            raise RequestError(f"truncate_prompt_tokens={keep}: the encoder takes {self.processor.media}; leave it out")
+        return _Source(self.processor.item(source.data))
+
+    def _text(self, source: str | Ids, keep: int | None) -> _Source:
         if not (source.strip() if isinstance(source, str) else source):
             raise RequestError(f"the prompt {shown(source)} is empty; give at least one word or token id")
         ids = tuple(self.processor.source_ids(source)) if isinstance(source, str) else source
@@ -174,6 +214,24 @@ class Frontend:
         kind = self.processor.media or "ids"
         about = (self.identity, kind, salt, item.data.dtype.str, item.data.shape)
         return blake2b(repr(about).encode() + item.data.tobytes(), digest_size=32).digest()
+
+
+def checked(params: Any) -> Params:
+    """The parameters if they are some. Raises RequestError for anything else."""
+    if not isinstance(params, SamplingParams | BeamSearchParams):
+        raise RequestError(
+            f"sampling_params {shown(params)} of type {type(params).__name__}: "
+            "use SamplingParams(...), or a list with one for each prompt"
+        )
+    return params
+
+
+def _one_at_a_time(decode: Decode, lock: Lock) -> Decode:
+    def locked(ids: Sequence[int]) -> str:
+        with lock:
+            return decode(ids)
+
+    return locked
 
 
 def _check_texts(values: Iterable[object]) -> None:

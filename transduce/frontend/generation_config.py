@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from transduce.core.params import NUMBERS
+from transduce.config import GenerationDefaults
+from transduce.core.params import NUMBERS, is_early_stopping
+from transduce.core.request import EarlyStopping
 from transduce.errors import ConfigError
 from transduce.models.config import CONFIG, GENERATION, START, start_token
 
@@ -19,6 +21,7 @@ FILE = GENERATION
 
 MISSING: Mapping[str, tuple[object, ...]] = {
     "constraints": (),
+    "diversity_penalty": (0,),
     "dola_layers": (),
     "encoder_no_repeat_ngram_size": (0,),
     "encoder_repetition_penalty": (1,),
@@ -26,6 +29,7 @@ MISSING: Mapping[str, tuple[object, ...]] = {
     "force_words_ids": (),
     "guidance_scale": (1,),
     "max_time": (),
+    "num_beam_groups": (1,),
     "penalty_alpha": (0,),
     "sequence_bias": (),
     "token_healing": (False,),
@@ -41,19 +45,22 @@ MISSING_WHEN_SAMPLING: Mapping[str, tuple[object, ...]] = {
 }
 """The same for fields that matter to sampled requests alone."""
 
+MISSING_WITH_BEAMS: Mapping[str, tuple[object, ...]] = {"renormalize_logits": (False,)}
+"""The same for fields that matter to beams alone."""
+
 HARMLESS = """
     _commit_hash _from_model_config alignment_heads assistant_confidence_threshold assistant_early_exit
     assistant_ensemble_weight assistant_lookbehind cache_config cache_implementation compile_config
     compression_ratio_threshold condition_on_prev_tokens continuous_batching_config disable_compile
-    diversity_penalty early_stopping forced_decoder_ids is_assistant is_multilingual length_penalty
+    forced_decoder_ids is_assistant is_multilingual
     logprob_threshold low_memory max_cache_len max_initial_timestamp_index max_matching_ngram_size
     median_filter_width no_speech_threshold no_timestamps_token_id num_assistant_tokens
-    num_assistant_tokens_schedule num_beam_groups output_attentions output_hidden_states
+    num_assistant_tokens_schedule output_attentions output_hidden_states
     output_logits output_scores pad_token_id prefill_chunk_size prev_sot_token_id prompt_condition_type
-    prompt_lookup_num_tokens remove_invalid_values renormalize_logits return_dict_in_generate return_timestamps
+    prompt_lookup_num_tokens remove_invalid_values return_dict_in_generate return_timestamps
     speculation_type target_lookbehind task task_to_id transformers_version use_cache use_mtp
 """
-"""Fields without an effect on the answer here, or with one on beams alone, which are refused as a whole."""
+"""Fields without an effect on the answer here."""
 
 LEAST: Mapping[str, int] = {
     "num_beams": 1,
@@ -68,6 +75,9 @@ LEAST: Mapping[str, int] = {
 }
 """The smallest value of whole numbers."""
 
+IDENTITY = (*START, "eos_token_id", "language", "lang_to_id")
+"""Fields that say which tokens mean what, rather than how to generate."""
+
 _KINDS: Mapping[type, str] = {bool: "true or false", str: "a string"}
 
 
@@ -76,14 +86,17 @@ class Defaults:
     """What the checkpoint asks for where a request says nothing. None: it says nothing either.
 
     max_length and min_length count decoder tokens, the prompt included. forced_eos: ids, one of which is forced as the
-    last token. languages: language code to its token, of multilingual speech models. missing_when_sampling: names and
-    values of fields that a sampled request would need and that cannot be followed yet.
+    last token. languages: language code to its token, of multilingual speech models. missing_when_sampling,
+    missing_with_beams: names and values of fields that such a request would need and that cannot be followed yet.
     """
 
     decoder_start_token_id: int | None = None
     eos: tuple[int, ...] = ()
     do_sample: bool = False
     num_beams: int = 1
+    num_return_sequences: int = 1
+    length_penalty: float | None = None
+    early_stopping: EarlyStopping | None = None
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -103,13 +116,19 @@ class Defaults:
     language: str | None = None
     languages: Mapping[str, int] = field(default_factory=dict)
     missing_when_sampling: tuple[tuple[str, object], ...] = ()
+    missing_with_beams: tuple[tuple[str, object], ...] = ()
 
 
-def load(generation: Mapping[str, Any] | None, config: Mapping[str, Any]) -> Defaults:
+def load(
+    generation: Mapping[str, Any] | None, config: Mapping[str, Any], followed: GenerationDefaults = "auto"
+) -> Defaults:
     """The defaults of a checkpoint from its generation_config.json (None where absent) and its config.json.
 
-    A field that nobody knows is logged. Raises ConfigError for one that cannot be followed or is out of range.
+    followed: "none" leaves only what special tokens mean. A field that nobody knows is logged. Raises ConfigError for
+    one that cannot be followed or is out of range.
     """
+    if followed == "none":
+        generation, config = generation and _identity(generation), _identity(config)
     fields = _Fields(_legacy(config), CONFIG) if generation is None else _Fields(generation, FILE)
     defaults = _defaults(fields)
     if generation is not None:
@@ -124,16 +143,20 @@ def _defaults(fields: "_Fields") -> Defaults:
             f"{fields.file} asks for {name}={value!r}, which is not available yet; "
             "remove the field to generate without it"
         )
-    if (answers := fields.whole("num_return_sequences") or 1) > 1:
+    beams, answers = fields.whole("num_beams") or 1, fields.whole("num_return_sequences") or 1
+    if answers > beams:
         raise ConfigError(
-            f"{fields.file} asks for num_return_sequences={answers}, which is not followed; "
-            f"remove the field and pass n={answers}"
+            f"{fields.file} asks for num_return_sequences={answers} of num_beams={beams}, which is not followed; "
+            f"remove the field, and pass n={answers} to sample"
         )
     return Defaults(
         decoder_start_token_id=start_token({name: fields.whole(name) for name in START}),
         eos=fields.ids("eos_token_id"),
         do_sample=fields.of("do_sample", bool) or False,
-        num_beams=fields.whole("num_beams") or 1,
+        num_beams=beams,
+        num_return_sequences=answers,
+        length_penalty=fields.number("length_penalty"),
+        early_stopping=fields.early_stopping(),
         temperature=_temperature(fields),
         top_k=fields.whole("top_k"),
         top_p=fields.number("top_p"),
@@ -153,6 +176,7 @@ def _defaults(fields: "_Fields") -> Defaults:
         language=_code(fields.of("language", str)),
         languages={_code(name) or name: token for name, token in fields.ids_by_name("lang_to_id").items()},
         missing_when_sampling=fields.demands(MISSING_WHEN_SAMPLING),
+        missing_with_beams=fields.demands(MISSING_WITH_BEAMS),
     )
 
 
@@ -196,6 +220,13 @@ class _Fields:
             return value
         raise self.refused(name, str(NUMBERS[name]))
 
+    def early_stopping(self) -> EarlyStopping | None:
+        """One of beam search's three ways to end, or None."""
+        value: EarlyStopping | None = self._get("early_stopping")
+        if value is None or is_early_stopping(value):
+            return value
+        raise self.refused("early_stopping", 'true, false or "never"')
+
     def several(self, name: str, kind: str, fits: Callable[[object], bool]) -> tuple[Any, ...]:
         """Values that are each a `kind`, as `fits` tells, listed or alone."""
         value = self._get(name)
@@ -228,6 +259,10 @@ class _Fields:
     def _get(self, name: str) -> Any:
         self.asked.add(name)
         return self._values.get(name)
+
+
+def _identity(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: fields[name] for name in IDENTITY if name in fields}
 
 
 def _whole(value: object) -> bool:

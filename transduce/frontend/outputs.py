@@ -22,6 +22,8 @@ class CompletionOutput:
     token_ids hold the token that ended it, EOS or a stop token; text does not.
     cumulative_logprob, logprobs: None unless asked for; a token's own log-probability and the likeliest tokens'.
     finish_reason: "stop" or "length". stop_reason: the stop token or string that matched, None for EOS.
+    score: what a beam was ranked by, cumulative_logprob (then always given) / tokens ** length_penalty; None where a
+    stop string cut it.
     """
 
     index: int
@@ -31,6 +33,7 @@ class CompletionOutput:
     logprobs: list[Mapping[int, Logprob]] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class RequestMetrics:
     """Times of a request in seconds since the epoch; None: it did not come to that."""
 
     arrival_time: float
+    first_scheduled_time: float | None = None
     first_token_time: float | None = None
     finished_time: float | None = None
 

@@ -44,6 +44,13 @@ def forbid(scores: Tensor, entries: Entries) -> None:
     scores[entries] = -torch.inf
 
 
+def keep(scores: Tensor, rows: Sequence[int], entries: Entries) -> None:
+    """Set all of `rows` to -inf but entries."""
+    kept = scores[entries]
+    scores.index_fill_(0, whole(rows, scores.device), -torch.inf)
+    scores[entries] = kept
+
+
 def force(scores: Tensor, rows: Sequence[int], tokens: Tensor) -> None:
     """Leave rows nothing but `tokens` [n], at score 0."""
     scores.index_fill_(0, whole(rows, scores.device), -torch.inf)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transduce.rules import arguments
 from transduce.rules.base import LogitsRule
-from transduce.rules.entries import forbid, grid, whole
+from transduce.rules.entries import forbid, grid, keep
 
 
 class _Stateless(LogitsRule[None]):
@@ -49,10 +49,7 @@ class AllowedTokens(_Stateless):
         self.tokens = torch.tensor(arguments.tokens(self.name, ids, vocab_size), device=device)
 
     def apply(self, rows: Sequence[int], scores: Tensor, states: Sequence[None]) -> None:
-        allowed = grid(rows, self.tokens)
-        kept = scores[allowed]
-        scores.index_fill_(0, whole(rows, scores.device), -torch.inf)
-        scores[allowed] = kept
+        keep(scores, rows, grid(rows, self.tokens))
 
 
 class SuppressTokens(_Stateless):

@@ -1,8 +1,9 @@
 """The table's columns: which requests each has, and how they are written on the command line.
 
-`B=8`: 8 requests of 128 source tokens. `S=1000`: 8 requests of 1,000. `beam=4`: as `B=8`, by a beam search of width 4,
-of which the best answer counts. They generate 64 tokens each. `mixed`: 256 requests, source lengths lognormal (median
-96, sigma 0.8, 8 to 900), output lengths lognormal (median 48, sigma 0.7, 4 to 256). Output lengths are forced, and only tokens that were wanted count.
+`B=8`: 8 requests of 128 source tokens. `S=1000`: 8 requests of 1,000. `beam=4`: as `B=8`, by a beam search of width
+4, of which the best answer counts. They generate 64 tokens each. `mixed`: 256 requests, source lengths lognormal
+(median 96, sigma 0.8, 8 to 900), output lengths lognormal (median 48, sigma 0.7, 4 to 256). Output lengths are forced,
+and only tokens that were wanted count.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Tiny random checkpoints as folders, complete with tokenizers: what a user points the product at."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_letters
 from typing import Any
@@ -41,6 +41,17 @@ def text_folder(folder: Path, generation: Mapping[str, Any]) -> Path:
     config = BartConfig(vocab_size=len(SPECIAL) + len(LETTERS), max_position_embeddings=64, **SIDES)
     _save(BartForConditionalGeneration(config), folder, generation, seed=3)
     _letters().save_pretrained(folder)
+    return folder
+
+
+def byte_folder(folder: Path, generation: Mapping[str, Any]) -> Path:
+    """A BART over bytes, which spell any text, with this generation_config.json."""
+    config = BartConfig(vocab_size=len(SPECIAL) + 256, max_position_embeddings=128, **SIDES)
+    _save(BartForConditionalGeneration(config), folder, generation, seed=5)
+    tokenizer = Tokenizer(models.BPE(_numbered([*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]), []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    _wrapped(tokenizer).save_pretrained(folder)
     return folder
 
 
@@ -95,10 +106,17 @@ def _save(model: PreTrainedModel, folder: Path, generation: Mapping[str, Any], s
 
 
 def _letters() -> PreTrainedTokenizerFast:
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *LETTERS])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    tokenizer = Tokenizer(models.BPE(_numbered([*SPECIAL, *LETTERS]), [], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
+    return _wrapped(tokenizer)
+
+
+def _numbered(tokens: Sequence[str]) -> dict[str, int]:
+    return {token: index for index, token in enumerate(tokens)}
+
+
+def _wrapped(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 2)])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -1,5 +1,8 @@
 """Engine arguments: every refusal names the value and the way out."""
 
+import os
+import subprocess
+import sys
 from dataclasses import fields
 from typing import Any
 
@@ -106,3 +109,19 @@ def test_other_dtypes_are_refused_as_given() -> None:
 
 def test_patterns_may_be_a_list() -> None:
     assert from_options("m", {"quantization_keep": ["a", "b*"]}).quantization_keep == ("a", "b*")
+
+
+@pytest.mark.parametrize(
+    ("imports", "given", "spins"),
+    [
+        ("import transduce, torch", None, False),
+        ("import torch, transduce", None, True),
+        ("import torch, transduce", "500", False),
+    ],
+)
+def test_threads_are_calmed_where_it_is_not_too_late(imports: str, given: str | None, spins: bool) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    environment |= {} if given is None else {"GOMP_SPINCOUNT": given}
+    program = f"{imports}; from transduce.config import threads_spin; print(threads_spin())"
+    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True).stdout
+    assert said.decode().strip() == str(spins)

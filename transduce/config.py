@@ -5,6 +5,7 @@ Owns the defaults, what is said about arguments that do not exist, and all readi
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -18,6 +19,7 @@ LoadFormat = Literal["auto", "safetensors", "pt", "dummy"]
 GenerationDefaults = Literal["auto", "none"]
 GIB = 1 << 30
 KV_SPACE = "TRANSDUCE_CPU_KVCACHE_SPACE"
+SPIN = "GOMP_SPINCOUNT"
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DTYPE_NAMES = {**{name: name for name in DTYPES}, "half": "float16", "float": "float32"}
@@ -148,9 +150,15 @@ def calm_threads() -> None:
     """Let torch's worker threads wait a moment for work and then sleep; to be called before torch is imported.
 
     By default they spin, and beside a busy neighbour one step takes up to fifty times as long. A setting that the
-    user has made stays.
+    user has made stays. Where torch has been imported, it is too late.
     """
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if "torch" not in sys.modules:
+        os.environ.setdefault(SPIN, "10000")
+
+
+def threads_spin() -> bool:
+    """Whether torch's idle threads spin, because torch was imported before anything could be said against it."""
+    return SPIN not in os.environ
 
 
 def kernels_level() -> str | None:

@@ -15,7 +15,7 @@ import torch
 
 from transduce import attention, quant, rules
 from transduce.attention.base import AttentionBackend
-from transduce.config import EngineConfig, Limits, resolve
+from transduce.config import EngineConfig, Limits, resolve, threads_spin
 from transduce.core.blocks import BlockPool
 from transduce.core.capacity import Budgets, Room, room
 from transduce.core.request import Output, Request
@@ -141,6 +141,8 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
     # Imported modules are hundreds of thousands of objects that live as long as the process. Looking through them time
     # and again for garbage took a tenth of a decoder's step. Frozen before the model is: that one may go.
     gc.freeze()
+    if threads_spin():
+        log.info("torch was imported before transduce, so its idle threads spin; set GOMP_SPINCOUNT=10000 to bound it")
     checkpoint = open_checkpoint(config)
     family = find(checkpoint.model_type)
     _check_architecture(checkpoint, family)

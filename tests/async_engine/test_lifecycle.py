@@ -111,7 +111,7 @@ def test_shutdown_waits_for_nobody(folder: Path) -> None:
         await until(lambda: llm.live == 1)
         async with asyncio.timeout(PATIENCE):
             await llm.shutdown()
-        with pytest.raises(EngineDeadError, match="was shut down|not running"):  # the prompt may still be read
+        with pytest.raises(EngineDeadError, match=r"was shut down|not running"):  # the prompt may still be read
             await task
         with pytest.raises(EngineDeadError, match=r"not running; start\(\) it"):
             await answer(llm, "hello")

@@ -69,15 +69,15 @@ class Fake:
 
 
 @contextmanager
-def serving(answer: Callable[[Posted], Answer]) -> Iterator[Fake]:
-    """A server on a free port, of one model named `fake`."""
+def serving(answer: Callable[[Posted], Answer], models: Answer | None = None) -> Iterator[Fake]:
+    """A server on a free port, of one model named `fake` unless `models` says otherwise."""
     fake = Fake("")
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._send(Answer([b'{"data": [{"id": "fake"}]}']))
+            self._send(models or Answer([b'{"data": [{"id": "fake"}]}']))
 
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["content-length"]))

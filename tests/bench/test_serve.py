@@ -124,7 +124,22 @@ def test_where_there_is_no_server(run: Run) -> None:
         pass
     code, said, err = run("serve", "--base-url", fake.url)
     assert (code, said) == (cli.FAILED, "")
+    assert f"{fake.url}/v1/models does not answer" in err
     assert "is a server running there?" in err
+
+
+@pytest.mark.parametrize(
+    ("models", "complaint"),
+    [
+        (Answer([b"{}"], status=401), "/v1/models asks for a key; give one with --api-key, or in OPENAI_API_KEY"),
+        (Answer([b"{}"], status=503), "/v1/models names no model (status 503); give its --model"),
+        (Answer([b"{}"]), "/v1/models names no model (status 200); give its --model"),
+    ],
+)
+def test_where_no_model_is_named(models: Answer, complaint: str, run: Run) -> None:
+    with serving(completion, models) as fake:
+        code, said, err = run("serve", "--base-url", fake.url)
+    assert (code, said, err) == (cli.FAILED, "", f"transduce: {fake.url}{complaint}\n")
 
 
 @pytest.mark.parametrize(

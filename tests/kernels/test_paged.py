@@ -211,7 +211,8 @@ def test_threads_share_the_work_and_change_nothing(
 def words(pages: Tensor, half: int, shape: tuple[int, int, int]) -> Tensor:
     """One half of pages as [blocks, kv_heads, rows, lanes, elements of a word], for (rows, lanes, elements)."""
     count = shape[0] * shape[1] * shape[2]
-    return pages[:, half].flatten(2)[..., :count].unflatten(2, shape)
+    part: Tensor = pages[:, half].flatten(2)[..., :count].unflatten(2, shape)
+    return part
 
 
 @each_dtype

@@ -1,12 +1,18 @@
-"""Bounds on what is sent, each a 413 before much memory goes to it: bodies, files, and the length of audio."""
+"""Bounds on what is sent, before much memory or time goes to it: bodies, files, the length of audio, and lists."""
 
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.server.asgi import Client, call
 from tests.server.fakes import MODEL, FakeLLM, app
 from tests.server.live import Live, tone
+from transduce.server.protocol.base import Body
+from transduce.server.protocol.chat import ChatRequest
+from transduce.server.protocol.completions import MOST_PROMPTS, CompletionRequest
+from transduce.server.protocol.sampling import MOST_WORDS
+from transduce.server.protocol.tokens import DetokenizeRequest
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 
@@ -27,6 +33,28 @@ def test_bodies_are_bounded_on_every_route(path: str) -> None:
 
 def test_a_body_of_the_largest_size_is_served() -> None:
     assert call(app(max_body_mb=0.001), "POST", "/v1/completions", {"model": MODEL, "prompt": "x" * 900}).status == 200
+
+
+@pytest.mark.parametrize(("field", "most"), [("prompt", MOST_PROMPTS), ("stop", MOST_WORDS), ("bad_words", MOST_WORDS)])
+def test_so_many_and_no_more(field: str, most: int) -> None:
+    llm = FakeLLM()
+    answer = call(app(llm), "POST", "/v1/completions", {"prompt": "x", field: ["a"] * (most + 1)})
+    assert (answer.status, answer.json["error"]["param"]) == (400, field)
+    assert f"at most {most:,}" in answer.json["error"]["message"]
+    assert not llm.asked
+    assert call(app(llm), "POST", "/v1/completions", {"prompt": "x", field: ["a"] * most}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [(CompletionRequest, "stop_token_ids"), (CompletionRequest, "allowed_token_ids"), (ChatRequest, "messages"),
+     (CompletionRequest, "guided_choice"), (DetokenizeRequest, "tokens")],
+)  # fmt: skip
+def test_of_many_faults_one_is_found(model: type[Body], field: str) -> None:
+    """Each takes its time, in which nobody else is served."""
+    with pytest.raises(ValidationError) as found:
+        model.model_validate({"prompt": "x", "messages": [], field: [None] * 9})
+    assert sum(fault["loc"][0] == field for fault in found.value.errors()) == 1
 
 
 def transcribe(clip: bytes, **options: Any) -> tuple[Client, FakeLLM]:

@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tests.server.asgi import call, request
+from tests.server.asgi import Client, call, request
 from transduce.errors import EngineDeadError
 from transduce.server.access_log import AccessLog, Record
 from transduce.server.middleware import Authenticate, CancelOnDisconnect, Failures, Gate, LimitBody
@@ -114,6 +114,14 @@ def test_a_response_that_has_begun_is_left_as_it_is() -> None:
     assert (answer.status, answer.body, answer.complete) == (200, b"early", True)
 
 
+class HalfSent(Client):
+    """A client whose last chunk is not its body's."""
+
+    async def receive(self) -> Message:
+        message = await super().receive()
+        return {**message, "more_body": True} if message["type"] == "http.request" else message
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_client_that_leaves_cancels_its_handler(streamed: bool) -> None:
     ended: list[str] = []
@@ -142,6 +150,26 @@ def test_a_client_that_leaves_cancels_its_handler(streamed: bool) -> None:
     assert ended == ["cancelled"]
     assert records[0].left
     assert records[0].status == (200 if streamed else 499)
+
+
+def test_a_client_that_leaves_amid_its_body_gets_no_answer() -> None:
+    """Who asked for the body would take what there is of it for a bad request."""
+    records: list[Record] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        records.append(scope["state"]["record"])
+        with contextlib.suppress(ClientDisconnect):
+            await Request(scope, receive).body()
+        await PlainTextResponse("bad request", 400)(scope, receive, send)
+
+    async def leave() -> None:
+        client = HalfSent(logged(CancelOnDisconnect(app)), [b"x"])
+        client.leave()
+        await client.run("POST", "/", {})
+        assert not client.messages
+
+    asyncio.run(leave())
+    assert (records[0].status, records[0].left) == (499, True)
 
 
 def test_a_cancelled_server_is_no_client_that_left() -> None:

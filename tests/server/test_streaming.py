@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import APIError, OpenAI
 
@@ -236,6 +236,7 @@ def _answer(index: int, grown: tuple[list[int], int], step: int, logprobs: bool)
     )
 
 
+@settings(deadline=None)  # a loaded machine may take longer
 @given(scripts())
 def test_pieces_are_what_is_new(outputs: list[list[RequestOutput]]) -> None:
     async def stream(script: list[RequestOutput]) -> AsyncGenerator[RequestOutput, None]:

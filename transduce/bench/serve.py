@@ -38,13 +38,17 @@ class Outcome:
 
 async def model_name(client: httpx.AsyncClient) -> str:
     """The first model that the server names. Raises RequestError where it names none."""
+    url = f"{str(client.base_url).rstrip('/')}/v1/models"
     try:
         response = await client.get("/v1/models")
+    except httpx.HTTPError as error:
+        raise RequestError(f"{url} does not answer ({error}); is a server running there?") from error
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        raise RequestError(f"{url} asks for a key; give one with --api-key, or in OPENAI_API_KEY")
+    try:
         return str(response.raise_for_status().json()["data"][0]["id"])
-    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
-        raise RequestError(
-            f"{client.base_url}v1/models names no model ({error!r}); is a server running there? give its --model"
-        ) from error
+    except (httpx.HTTPStatusError, ValueError, LookupError, TypeError) as error:
+        raise RequestError(f"{url} names no model (status {response.status_code}); give its --model") from error
 
 
 async def sweep(
@@ -63,7 +67,7 @@ async def sweep(
     for item in draw()[:warmups]:
         record = await send(client, style.call(item), 0.0)
         if record.error is not None:
-            raise RequestError(f"{client.base_url}: a first request failed: {record.error}")
+            raise RequestError(f"{str(client.base_url).rstrip('/')}: a first request failed: {record.error}")
     outcomes = []
     for level in levels:
         calls = [style.call(item) for item in draw()]

@@ -73,7 +73,7 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     native = library() if _fits(scores) else None
     if native is None:
-        values, indices = scores.float().sort(-1, descending=True, stable=True)
+        values, indices = scores.float().sort(dim=-1, descending=True, stable=True)
         return values[:, :k], indices[:, :k]
     return select.top_k(native, scores, k)
 

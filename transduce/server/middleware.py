@@ -198,6 +198,9 @@ class _Client:
             await self.gone.wait()
             return {"type": "http.disconnect"}
         message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._leave()
+            await asyncio.sleep(0)  # where the cancellation arrives: before the app can take half a body for a bad one
         if not message.get("more_body", False):
             self._watcher = asyncio.create_task(self._watch())
         return message
@@ -218,5 +221,8 @@ class _Client:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def _leave(self) -> None:
         self.gone.set()
         self.handler.cancel()

@@ -7,6 +7,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -82,6 +83,12 @@ def _characters(text: str) -> str:
 
 Characters = Annotated[str, AfterValidator(_characters)]
 """Text for the tokenizer, which takes no half of a surrogate pair."""
+
+
+FIRST = Field(fail_fast=True)
+"""Of a list: only its first fault is told, so no others are looked for. There may be millions, and all would wait."""
+
+TokenIds = Annotated[list[int], FIRST]
 
 
 class PromptTokens(TypedDict):

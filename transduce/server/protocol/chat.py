@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
 from transduce.errors import RequestError
-from transduce.server.protocol.base import Body, Characters, Neutral, Usage, described
+from transduce.server.protocol.base import FIRST, Body, Characters, Neutral, Usage, described
 from transduce.server.protocol.sampling import MOST_LOGPROBS, Generating
 
 
@@ -21,7 +21,9 @@ class Message(Body):
     """A turn of the conversation. Content is text, whole or in parts, which are joined by line breaks."""
 
     role: Characters
-    content: Annotated[Characters | list[TextPart], described('a text, or a list of {"type": "text", "text": …}')]
+    content: Annotated[
+        Characters | Annotated[list[TextPart], FIRST], described('a text, or a list of {"type": "text", "text": …}')
+    ]
 
     @property
     def text(self) -> str:
@@ -58,7 +60,7 @@ class ChatRequest(Generating):
         "web_search_options": (),
     }
 
-    messages: list[Message] = Field(min_length=1)
+    messages: Annotated[list[Message], FIRST] = Field(min_length=1)
     logprobs: bool = Field(False, description="Report each token's log-probability.")
     top_logprobs: int | None = Field(
         None, ge=0, le=MOST_LOGPROBS, description="With logprobs: and so many of the likeliest tokens'."

@@ -7,10 +7,14 @@ from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
 from transduce.server.errors import Unsupported
-from transduce.server.protocol.base import Neutral, Usage, described
+from transduce.server.protocol.base import Neutral, TokenIds, Usage, described
 from transduce.server.protocol.sampling import MOST_LOGPROBS, Generating
 
-_Some = Field(min_length=1)
+MOST_PROMPTS = 2_048
+"""Of one request: they are let in together, and none is looked at again before the others have begun."""
+
+_Some = Field(min_length=1, fail_fast=True)
+_Several = Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)
 
 
 class CompletionRequest(Generating):
@@ -19,8 +23,8 @@ class CompletionRequest(Generating):
     neutral: ClassVar[Neutral] = {**Generating.neutral, "suffix": ("",)}
 
     prompt: Annotated[
-        str | Annotated[list[str], _Some] | Annotated[list[int], _Some] | Annotated[list[list[int]], _Some],
-        described("a text, a list of token ids, or a list of either, with at least one"),
+        str | Annotated[list[str], _Several] | Annotated[list[int], _Some] | Annotated[list[TokenIds], _Several],
+        described(f"a text, a list of token ids, or a list of either, with at least one and at most {MOST_PROMPTS:,}"),
     ] = Field(description="A text, a list of token ids, or a list of either.")
     echo: bool = Field(False, description="Put the prompt in front of the answer's text.")
     logprobs: int | None = Field(

@@ -10,13 +10,17 @@ from transduce.core.params import NUMBERS, BeamSearchParams, SamplingParams
 from transduce.errors import RequestError
 from transduce.frontend.frontend import Params
 from transduce.server.errors import Unsupported
-from transduce.server.protocol.base import UNREAD, Body, Neutral, described
+from transduce.server.protocol.base import FIRST, UNREAD, Body, Neutral, TokenIds, described
 from transduce.server.protocol.guided import ResponseFormat
 
 MOST_LOGPROBS = 20
 """More of the likeliest tokens would make answers large."""
 
+MOST_WORDS = 1_000
+"""Stop strings and bad words: each new token is compared with all of them, while others wait."""
+
 _LARGEST = 2**31 - 1
+_Words = Field(max_length=MOST_WORDS, fail_fast=True)
 _SAMPLING = frozenset(field.name for field in fields(SamplingParams))
 _BEAMS: Mapping[str, object] = {"beam_width": None, "early_stopping": False, "length_penalty": 1}
 """Fields of BeamSearchParams that requests have too, and the values that ask for nothing."""
@@ -73,15 +77,21 @@ class Generating(Drawing):
     best_of: int | None = Field(None, description="The same as n.")
     max_tokens: int | None = Field(None, ge=1, description="New tokens; left out: to the checkpoint's own limit.")
     min_tokens: int | None = Field(None, ge=0)
-    stop: Annotated[str | list[str] | None, described("a text or a list of texts")] = None
-    stop_token_ids: list[int] | None = None
+    stop: Annotated[
+        str | Annotated[list[str], _Words] | None,
+        described(f"a text or a list of at most {MOST_WORDS:,} texts"),
+    ] = None
+    stop_token_ids: TokenIds | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     logit_bias: dict[Annotated[int, Strict(False)], float] | None = Field(
         None, description="Token id to an addition in [-100, 100]."
     )
-    allowed_token_ids: list[int] | None = None
-    bad_words: Annotated[list[str | list[int]] | None, described("a list of texts, or of lists of token ids")] = None
+    allowed_token_ids: TokenIds | None = None
+    bad_words: Annotated[
+        Annotated[list[str | TokenIds], _Words] | None,
+        described(f"a list of at most {MOST_WORDS:,} texts or lists of token ids"),
+    ] = None
     skip_special_tokens: bool = True
     truncate_prompt_tokens: int | None = Field(
         None, ge=1, description="Keep so many source tokens; left out, a source that is too long is refused."
@@ -90,7 +100,7 @@ class Generating(Drawing):
         None, description="A JSON schema that the answer follows."
     )
     guided_regex: str | None = Field(None, description="A regular expression that the whole answer matches.")
-    guided_choice: list[str] | None = Field(None, description="Texts, one of which is the answer.")
+    guided_choice: Annotated[list[str], FIRST] | None = Field(None, description="Texts, one of which is the answer.")
     guided_grammar: str | None = Field(None, description="A Lark grammar that the answer follows.")
     response_format: ResponseFormat | None = None
     use_beam_search: bool = Field(False, description="Beam search, with n beams where beam_width is left out.")
@@ -104,7 +114,7 @@ class Generating(Drawing):
     early_stopping: Annotated[bool | Literal["never"] | None, described("true, false or never")] = Field(
         None, description="End a beam search when so many beams have ended; never: when none can become better."
     )
-    decoder_prompt: Annotated[str | list[int] | None, described("a text or a list of token ids")] = Field(
+    decoder_prompt: Annotated[str | TokenIds | None, described("a text or a list of token ids")] = Field(
         None, description="What the decoder starts from; left out: the start token alone."
     )
     cache_salt: str | None = Field(

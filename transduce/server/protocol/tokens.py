@@ -3,7 +3,7 @@
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from transduce.server.protocol.base import Body, Characters
+from transduce.server.protocol.base import Body, Characters, TokenIds
 
 
 class TokenizeRequest(Body):
@@ -30,7 +30,7 @@ class DetokenizeRequest(Body):
     """Token ids of the decoder's vocabulary."""
 
     model: str | None = Field(None, description="A served model's name; left out, the one there is.")
-    tokens: list[int]
+    tokens: TokenIds
 
 
 class Text(TypedDict):

@@ -96,6 +96,13 @@ def test_tensors_that_numpy_cannot_hold_are_refused(samples: torch.Tensor, reaso
         decode((samples, RATE), RATE)
 
 
+def test_decoding_stops_where_no_more_is_wanted() -> None:
+    samples = np.zeros(32_001, np.float32)
+    assert len(decode((samples[1:], 16_000), 16_000, 32_000)) == 32_000
+    with pytest.raises(MediaError, match=r"longer than 2 s; give a shorter part"):
+        decode((samples, 16_000), 16_000, 32_000)
+
+
 def test_samples_at_the_wanted_rate_are_untouched() -> None:
     source = sine(RATE)
     np.testing.assert_array_equal(decode((source, RATE), RATE), source)

@@ -121,6 +121,22 @@ def test_requests_that_run_too_long_are_cut_off(folder: Path, tmp_path: Path) ->
         assert statuses <= {200, 503, 0}
 
 
+def test_a_second_signal_does_not_wait(folder: Path, tmp_path: Path) -> None:
+    with server(folder, tmp_path / "log", "--shutdown-timeout", "600") as found:
+        found.wait_ready()
+        with ThreadPoolExecutor(32) as pool:
+            answers = [pool.submit(_status, found) for _ in range(32)]
+            found.until(lambda: _running(found) > 0)
+            found.signal()
+            found.until(lambda: found.said("shutting down"))
+            found.signal()
+        statuses = {answer.result() for answer in answers}
+        assert found.wait() == 0
+        assert 503 in statuses
+        assert statuses <= {200, 503, 0}
+        assert not found.said("Traceback")
+
+
 def _status(found: Server) -> int:
     try:
         return found.complete(**LONG).status_code

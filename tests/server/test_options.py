@@ -40,9 +40,9 @@ def test_keys_are_not_shown() -> None:
 
 def test_keys_come_from_options_and_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_text("# team a\nalpha\n\n  beta  \r\n")
+    file.write_text("# team a\nalpha\n\n  beta  \r\n  # team b\n")
     assert ServeOptions().keys() == frozenset()
-    assert ServeOptions(api_key=("own",), api_key_file=file).keys() == {"own", "alpha", "beta"}
+    assert ServeOptions(api_key=(" own ",), api_key_file=file).keys() == {"own", "alpha", "beta"}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"# nothing\n", b"\xff\xfe"])

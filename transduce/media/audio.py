@@ -33,22 +33,28 @@ LOUDEST = 8.0
 """Float samples beyond are integers that were converted and not scaled; clipping leaves others little above 1."""
 
 
-def decode(audio: Audio, rate: int) -> Samples:
+def decode(audio: Audio, rate: int, most: int | None = None) -> Samples:
     """Decode to mono samples [samples] at `rate` Hz, full scale being -1 to 1.
 
     audio: a path, the bytes of a file in any format FFmpeg reads (its first audio stream counts), or
     (samples, rate) with samples [samples], [channels, samples] or [samples, channels]. Of two axes the
     shorter is the channels, the first where they are equal. Channels are averaged. Integers are divided by
     their type's range, unsigned ones centred first; floats are taken as they are, up to LOUDEST.
+    most: samples at which decoding stops, as a small file may hold days, whatever it says of its length.
 
     Raises MediaError where no audio can be had: a missing, empty or damaged file, no audio stream, no
-    samples, non-finite samples or floats beyond LOUDEST, a type or rate that is none. A file cut short gives
-    what it holds if its format allows it.
+    samples, non-finite samples or floats beyond LOUDEST, a type or rate that is none, more samples than `most`.
+    A file cut short gives what it holds if its format allows it.
     """
     name = _name(audio)
     with _refusing(name):
         target = _checked_rate(rate)
-        blocks = [_mixed(np.asarray(frame.to_ndarray(), np.float32)) for frame in _resampled(_frames(audio), target)]
+        blocks, count = [], 0
+        for frame in _resampled(_frames(audio), target):
+            blocks.append(_mixed(np.asarray(frame.to_ndarray(), np.float32)))
+            count += len(blocks[-1])
+            if most is not None and count > most:
+                raise MediaError(f"{name} is longer than {most / target:g} s; give a shorter part of it")
         if not blocks:
             raise MediaError(f"{name} has no samples, or too few (under 2 ms) to resample; give longer audio")
         return np.concatenate(blocks)

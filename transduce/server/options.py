@@ -81,7 +81,8 @@ class ServeOptions:
 
     def keys(self) -> frozenset[str]:
         """All API keys. Raises ConfigError for a file that cannot be read or holds none."""
-        return frozenset(self.api_key) | (frozenset() if self.api_key_file is None else _keys_in(self.api_key_file))
+        given = frozenset(map(str.strip, self.api_key))
+        return given if self.api_key_file is None else given | _keys_in(self.api_key_file)
 
 
 def _keys_in(file: Path) -> frozenset[str]:
@@ -89,7 +90,7 @@ def _keys_in(file: Path) -> frozenset[str]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise ConfigError(f"api_key_file={str(file)!r}: {error}; give a text file with one key a line") from error
-    keys = frozenset(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    keys = frozenset(line for line in map(str.strip, lines) if line and not line.startswith("#"))
     if not keys:
         raise ConfigError(f"api_key_file={str(file)!r} holds no key; give one a line, or leave the option out")
     return keys

@@ -106,11 +106,12 @@ class _Server(uvicorn.Server):
         self._loop.call_soon_threadsafe(self._stop)
 
     def _stop(self) -> None:
-        if self._told:
-            self.should_exit = self.force_exit = True
-        else:
+        if not self._told:
             self._told = True
             self._begin(self._drain())
+        elif not self.should_exit:
+            self.should_exit = True
+            self._begin(self._service.llm.shutdown())  # what runs fails, as an answer that says so
 
     async def _load(self) -> None:
         try:

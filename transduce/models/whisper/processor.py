@@ -22,6 +22,9 @@ from transduce.models.whisper.rules import Timestamps
 OPTIONS = frozenset({"language", "task", "timestamps", "prompt"})
 TASKS = ("transcribe", "translate")
 
+WINDOWS = 10
+"""Of audio that is too long, so many are decoded to say how long it is."""
+
 
 def feature_extractor(folder: Path, mels: int, rows: int) -> WhisperFeatureExtractor:
     """The checkpoint's own, or Whisper's usual one; CheckpointError where it does not fit the model."""
@@ -70,7 +73,7 @@ class WhisperProcessor(Processor):
     def item(self, source: object) -> EncoderItem:
         """One window of audio, padded with silence; MediaError where it is longer than the window."""
         rate, window = self.extractor.sampling_rate, self.extractor.n_samples
-        samples = decode(cast(Audio, source), rate)
+        samples = decode(cast(Audio, source), rate, WINDOWS * window)
         if len(samples) > window:
             raise MediaError(
                 f"audio of {len(samples) / rate:.9g} s is longer than the model's {window / rate:g} s and is not "

@@ -1,4 +1,7 @@
-"""Transduce, as `LLM` serves it: text models with random weights, and trained ones of speech."""
+"""Transduce, as `LLM` serves it: text models with random weights, and trained ones of speech.
+
+Without speculation, which computes fewer steps where an answer repeats something: what is compared is the same work.
+"""
 
 import json
 import tempfile
@@ -34,7 +37,7 @@ class Text(_Ours):
         self._config = config
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "config.json").write_text(json.dumps(config))
-            super().__init__(LLM(folder, load_format="dummy", skip_tokenizer_init=True, **options))
+            super().__init__(LLM(folder, load_format="dummy", skip_tokenizer_init=True, speculate=False, **options))
 
     def run(self, work: list[Work]) -> float:
         params = [BeamSearchParams(beam_width=w.beams, max_tokens=w.length, ignore_eos=True) for w in work]
@@ -55,7 +58,7 @@ class Speech(_Ours):
     """`LLM.transcribe`, greedy. options: engine arguments. language: what is spoken."""
 
     def __init__(self, checkpoint: Path, options: dict[str, Any], language: str) -> None:
-        super().__init__(LLM(checkpoint, **options))
+        super().__init__(LLM(checkpoint, speculate=False, **options))
         self._language = language
 
     def run(self, work: list[Call]) -> float:

@@ -6,6 +6,7 @@ The worker (`waiting_worker`) takes whatever waits into one batch; its largest b
 best of a sweep, with all requests waiting from the start. The rate is the highest that it holds: of its throughput in
 that sweep, so many steps of 5 % less until the run takes at most a tenth longer than its requests took to arrive.
 Then both get the same requests, lengths as in the column `mixed`, at the same moments, in turn. Answers are unstreamed.
+Our server does not speculate, so that both do the same work.
 """
 
 import argparse
@@ -147,7 +148,7 @@ def ours(args: argparse.Namespace) -> Iterator[str]:
     """The URL of our server, with the options given."""
     flags = ["--dtype", args.dtype, "--max-num-seqs", str(args.max_num_seqs), "--log-level", "warning"]
     flags += ["--quantization", args.quantization] if args.quantization else []
-    flags += ["--served-model-name", args.model, "--max-waiting", "100000"]
+    flags += ["--served-model-name", args.model, "--max-waiting", "100000", "--no-speculate"]
     program = "import sys; from transduce.cli import main; sys.exit(main())"
     with launched(["-c", program, "serve", str(random_checkpoint(args.model)), *flags]) as url:
         yield url

@@ -52,6 +52,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("enforce_eager", 1, FLAG),
     ("trust_remote_code", "no", FLAG),
     ("skip_tokenizer_init", "yes", FLAG),
+    ("speculate", 1, FLAG),
     ("seed", "x", "give a whole number >= 0"),
     ("seed", -1, "give a whole number >= 0"),
     ("seed", None, "give a whole number >= 0"),
@@ -86,6 +87,11 @@ def test_the_ends_of_every_range_are_inside() -> None:
         ("zzz", "there is no engine argument 'zzz'; leave it out"),
         ("swap_space", "swap_space: Transduce has no such argument and needs none: leave it out"),
         ("device", "device: Transduce has no such argument and needs none: leave it out"),
+        (
+            "speculative_config",
+            "speculative_config: Transduce drafts from a request's own text, without another model: leave it out, or "
+            "give speculate=True or False",
+        ),
     ],
 )
 def test_an_unknown_argument_is_refused_with_the_way_out(name: str, message: str) -> None:

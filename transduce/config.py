@@ -66,6 +66,8 @@ class EngineConfig:
     quantization: how weights are stored; None: as the checkpoint has them. quantization_keep: names of layers, or
     patterns over them, that stay in the model's dtype; None: those that the family is known to need.
     generation_config: "none" takes nothing from the checkpoint's generation_config.json but its special tokens.
+    speculate: whether to draft the next tokens from a request's source and output so far; the answers stay the same
+    bit for bit where the attention backend computes a row alike in any company, and None drafts only there.
     load_format: "dummy" gives random weights. attention_backend: None picks the best one.
     seed: starts the sequence that requests without a seed of their own take theirs from.
 
@@ -93,6 +95,7 @@ class EngineConfig:
     trust_remote_code: bool = False
     skip_tokenizer_init: bool = False
     attention_backend: str | None = None
+    speculate: bool | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -107,6 +110,8 @@ class EngineConfig:
                 _whole(name, getattr(self, name), 1)
         for name in ("enforce_eager", "trust_remote_code", "skip_tokenizer_init"):
             _flag(name, getattr(self, name))
+        if self.speculate is not None:
+            _flag("speculate", self.speculate)
         _fraction("gpu_memory_utilization", self.gpu_memory_utilization)
         _only("tensor_parallel_size", self.tensor_parallel_size, 1, "tensor parallelism over several devices")
         if self.quantization_keep is not None:
@@ -166,6 +171,11 @@ def kernels_level() -> str | None:
     return os.environ.get("TRANSDUCE_KERNELS") or None
 
 
+def variables(prefix: str) -> dict[str, str]:
+    """The environment's variables whose names begin so."""
+    return {name: value for name, value in os.environ.items() if name.startswith(prefix)}
+
+
 def offline() -> bool:
     """Whether the user asked huggingface_hub not to use the network."""
     return os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}
@@ -198,6 +208,11 @@ def _check_name(name: str) -> None:
         return
     if name in NEEDLESS.split():
         raise ConfigError(f"{name}: Transduce has no such argument and needs none: leave it out")
+    if "speculative" in name:
+        raise ConfigError(
+            f"{name}: Transduce drafts from a request's own text, without another model: leave it out, or give "
+            f"speculate=True or False"
+        )
     close = get_close_matches(name, known)
     way_out = f"did you mean {', '.join(close)}?" if close else "leave it out"
     raise ConfigError(f"there is no engine argument {name!r}; {way_out}")

@@ -20,6 +20,7 @@ from transduce.core.blocks import BlockPool
 from transduce.core.capacity import Budgets, Room, room
 from transduce.core.request import Output, Request
 from transduce.core.scheduler import Scheduler
+from transduce.core.speculation import Speculation
 from transduce.device.base import Device
 from transduce.device.cpu import CPU
 from transduce.errors import CheckpointError, ConfigError, EngineError
@@ -167,7 +168,9 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
     states = RuleStates(lambda rule: rules.build(rule, spec.vocab_size, device.torch_device, family.rules))
     runner = Runner(model, layout, graphs, states, device, dtype)
     pool = BlockPool(blocks)
-    engine = Engine(Scheduler(budgets, pool), runner, partial(room, budgets, pool.capacity))
+    drafts = backend.caps.row_exact if config.speculate is None else config.speculate
+    scheduler = Scheduler(budgets, pool, Speculation(spec.target_vocab, graphs.computed) if drafts else None)
+    engine = Engine(scheduler, runner, partial(room, budgets, pool.capacity))
     about = About(_name(dtype), device.kind, backend.caps.name, held.tokens, held.rows, held.at_once)
     return Loaded(engine, config, checkpoint, family, family_config, spec, about)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from transduce.core.blocks import BlockPool
 from transduce.core.capacity import Budgets
-from transduce.core.plan import Candidate, Chunk, EncodeJob, Segment, StepPlan, StepResult
+from transduce.core.plan import Candidate, Choice, Chunk, EncodeJob, Segment, StepPlan, StepResult
 from transduce.core.request import EncoderInput, EncoderItem, FinishReason, Read, Request, RuleSpec, TokenLogprobs
 
 Mark = tuple[int, int]
@@ -38,6 +38,8 @@ def token_mark(before: int, token: int, position: int, seen: tuple[Mark, ...]) -
 
 def choose(rules: tuple[RuleSpec, ...], last: Mark, read: Read) -> tuple[Candidate, ...]:
     """A token per sample, or nothing where the rules forbid everything."""
+    if read.target is not None:
+        return (Candidate(read.target, -float(hash((last[1], read.target)) % 83)),)
     if any(hash((last[1], 0)) % int(str(rule.args[0])) == 0 for rule in rules if rule.name == FORBIDS):
         return ()
     if read.beams:
@@ -81,7 +83,7 @@ def alone(request: Request) -> list[Hypothesis]:
 
 
 def _alone(request: Request, index: int) -> Hypothesis:
-    output = Hypothesis()
+    output = Hypothesis(reason="length" if request.only_scored else None)
     while output.reason is None:
         tokens = [*request.prompt, *output.tokens]
         last = mark_after(request, tokens)
@@ -104,6 +106,19 @@ def mark_after(request: Request, tokens: Sequence[int]) -> Mark:
     return last
 
 
+def scores(request: Request) -> list[TokenLogprobs]:
+    """The log-probabilities of a request's prompt that are asked for."""
+    if (scored := request.scored) is None:
+        return []
+    found = []
+    for position, target in enumerate(request.targets, scored.start - 1):
+        read = Read(position, logprobs=scored.top, target=target)
+        last = mark_after(request, request.prompt[: position + 1])
+        (chosen,) = choose((), last, read)
+        found.append(TokenLogprobs(chosen.token, chosen.logprob or 0.0, likeliest(last, read)))
+    return found
+
+
 def append(output: Hypothesis, request: Request, chosen: Candidate, top: tuple[tuple[int, float], ...]) -> None:
     output.tokens.append(chosen.token)
     if request.logprobs is not None and chosen.logprob is not None:
@@ -118,10 +133,11 @@ def append(output: Hypothesis, request: Request, chosen: Candidate, top: tuple[t
 
 @dataclass(frozen=True)
 class State:
-    """A sequence's rules, and the tokens they have been shown."""
+    """A sequence's rules, and the tokens they have been shown; those after the first `certain` may be drafts."""
 
     rules: tuple[RuleSpec, ...]
     tokens: tuple[int, ...] = ()
+    certain: int = 0
 
 
 class FakeRunner:
@@ -153,9 +169,9 @@ class FakeRunner:
 
     def _update(self, plan: StepPlan) -> None:
         """Begin, fork and drop rule states."""
-        for seq_id, rules in plan.started:
+        for seq_id, rules, tokens in plan.started:
             assert seq_id not in self.states
-            self.states[seq_id] = State(rules)
+            self.states[seq_id] = State(rules, tokens, len(tokens))
         for parent, child in plan.forks:
             assert child not in self.states
             self.states[child] = self.states[parent]
@@ -178,19 +194,21 @@ class FakeRunner:
     def _advance(self, chunk: Chunk) -> None:
         """Show the rules what they have not seen; then the pages must hold exactly what they were shown."""
         state, end = self.states[chunk.seq_id], chunk.start + len(chunk.tokens)
-        tokens = state.tokens + chunk.tokens[max(0, len(state.tokens) - chunk.start) :]
+        known = state.tokens[: max(state.certain, chunk.start)]
+        tokens = known + chunk.tokens[max(0, len(known) - chunk.start) :]
         assert len(tokens) >= end, "tokens skipped"
-        self.states[chunk.seq_id] = State(state.rules, tokens)
+        certain = next((read.position + 1 for read in chunk.reads if read.target is None), end)
+        self.states[chunk.seq_id] = State(state.rules, tokens, max(certain, len(known)))
         history = [self._get(chunk.self_blocks, self._budgets.self_slabs, position)[0] for position in range(end)]
         assert tuple(history) == tokens[:end], "another hypothesis' pages"
 
     def _read(self, chunk: Chunk, result: StepResult) -> None:
         for read in chunk.reads:
-            assert read.position == chunk.start + len(chunk.tokens) - 1
             last = self._get(chunk.self_blocks, self._budgets.self_slabs, read.position)
-            result.candidates[chunk.seq_id] = choose(self.states[chunk.seq_id].rules, last, read)
-            if read.logprobs is not None:
-                result.observed[chunk.seq_id, read] = likeliest(last, read)
+            found = choose(self.states[chunk.seq_id].rules, last, read)
+            observed = None if read.logprobs is None else likeliest(last, read)
+            choices = result.choices if read.target is None else result.targets
+            choices[chunk.seq_id, read.position] = Choice(found, observed, forbidden=not found)
 
     def _put(self, blocks: tuple[int, ...], slabs: int, position: int, mark: Mark) -> None:
         for block in self._slots(blocks, slabs, position):

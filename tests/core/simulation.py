@@ -8,26 +8,28 @@ from collections.abc import Callable
 from itertools import groupby
 
 from tests.core.beams_alone import beams_alone
-from tests.core.fake_runner import FakeRunner, Hypothesis, alone
+from tests.core.fake_runner import FakeRunner, Hypothesis, alone, scores
 from transduce.core.blocks import BlockPool
 from transduce.core.capacity import Budgets
 from transduce.core.encoder_cache import Entry
 from transduce.core.plan import StepPlan
-from transduce.core.request import EncoderInput, Output, Request
+from transduce.core.request import EncoderInput, Output, Request, TokenLogprobs
 from transduce.core.scheduler import Scheduler
 from transduce.core.sequence import Group
+from transduce.core.speculation import Speculation
 
 
 class Simulation:
     """Requests in, outputs out. `cut` holds hypotheses ended by `finish`, `lost` the requests aborted or failed."""
 
-    def __init__(self, budgets: Budgets, num_blocks: int) -> None:
+    def __init__(self, budgets: Budgets, num_blocks: int, speculation: Speculation | None = None) -> None:
         self.budgets = budgets
         self.pool = BlockPool(num_blocks)
-        self.scheduler = Scheduler(budgets, self.pool)
+        self.scheduler = Scheduler(budgets, self.pool, speculation)
         self.runner = FakeRunner(budgets, self.pool)
         self.requests: dict[str, Request] = {}
         self.outputs: dict[tuple[str, int], Hypothesis] = {}
+        self.scored: dict[str, list[TokenLogprobs]] = {}
         self.cut: dict[tuple[str, int], int] = {}
         self.lost: set[str] = set()
         self.steps = 0
@@ -44,6 +46,7 @@ class Simulation:
         for request in requests:
             self.scheduler.add(request)
             self.requests[request.request_id] = request
+            self.scored[request.request_id] = []
             self.outputs |= {(request.request_id, index): Hypothesis() for index in range(request.answers)}
             for source in request.inputs:
                 self._positions |= {id(item): (source.key, at) for at, item in enumerate(source.items)}
@@ -92,6 +95,7 @@ class Simulation:
         for request in self.requests.values():
             for index, expected in enumerate(alone(request) if request.beams is None else beams_alone(request)):
                 self._check_output(request.request_id, index, expected)
+            self._check_scored(request)
         assert self.scheduler.counters.generated_tokens == self._billed
         assert self.scheduler.counters.prompt_tokens == sum(len(r.prompt) for r in self.requests.values())
         assert self.scheduler.counters.finished == len(self.requests)
@@ -107,6 +111,11 @@ class Simulation:
             assert output.tokens[:most] == expected.tokens[:most]
         else:
             assert output == expected, f"{request_id}[{index}]: {output}, alone {expected}"
+
+    def _check_scored(self, request: Request) -> None:
+        found, expected = self.scored[request.request_id], scores(request)
+        lost = request.request_id in self.lost
+        assert found == (expected[: len(found)] if lost else expected)
 
     def _plan(self) -> StepPlan:
         scheduler = self.scheduler
@@ -167,6 +176,7 @@ class Simulation:
 
     def _record(self, output: Output) -> None:
         request_id = output.request_id
+        self.scored[request_id] += output.scored
         for delta in output.deltas:
             hypothesis = self.outputs[request_id, delta.index]
             assert hypothesis.reason is None, "a token after the end"
@@ -176,7 +186,7 @@ class Simulation:
             hypothesis.reason, hypothesis.stop_token = delta.finish_reason, delta.stop_token
             hypothesis.total, hypothesis.score = delta.total, delta.score
             self._billed += len(delta.tokens)
-        if output.error == "it broke":
+        if str(output.error) == "it broke":
             assert output.finished
             self.lost.add(request_id)
         assert output.finished == (request_id not in self.scheduler._groups)

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.core.requests import item, source
-from transduce.core.blocks import BlockPool, OutOfBlocksError
-from transduce.core.encoder_cache import IDLE_SHARE, EncoderCache, Entry
+from transduce.core.blocks import IDLE_SHARE, BlockPool, OutOfBlocksError
+from transduce.core.encoder_cache import EncoderCache, Entry
 from transduce.core.request import EncoderInput
 
 A, B, C = (source(item(content)) for content in range(3))

@@ -53,6 +53,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_regex and guided_choice"),
     ({"guided_regex": "a" * (MOST_CHARACTERS + 1)}, f"guided_regex has {MOST_CHARACTERS + 1} characters"),
     ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos=True"),
+    ({"guided_regex": "a", "forced_eos_token_id": 2}, r"forced_eos_token_id=\[2\]"),
     ({"guided_regex": "a", "skip_special_tokens": False}, "skip_special_tokens=False"),
 ]
 

@@ -17,8 +17,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"top_k": 0.5}, "top_k=0.5: give a whole number >= -1"),
     ({"seed": -1}, "seed=-1: give a whole number >= 0"),
     ({"seed": 2**64}, "seed=18446744073709551616: give a whole number below 2**64"),
-    ({"max_tokens": 0}, "max_tokens=0: give a whole number >= 1"),
-    ({"max_tokens": np.True_}, "max_tokens=np.True_: give a whole number >= 1"),
+    ({"max_tokens": 0}, "max_tokens=0: give at least 1, or prompt_logprobs too"),
+    ({"max_tokens": -1}, "max_tokens=-1: give a whole number >= 0"),
+    ({"max_tokens": np.True_}, "max_tokens=np.True_: give a whole number >= 0"),
+    ({"prompt_logprobs": -1}, "prompt_logprobs=-1: give a whole number >= 0"),
+    ({"prompt_logprobs": 1, "max_tokens": 0, "n": 2}, "n=2: without tokens (max_tokens=0) there is one answer"),
     ({"min_tokens": -1}, "min_tokens=-1: give a whole number >= 0"),
     ({"logprobs": "5"}, "logprobs='5': give a whole number >= 0"),
     ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens=0: give a whole number >= 1"),
@@ -61,6 +64,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"logit_bias": [1]}, "logit_bias=[1]: give a map from token ids to numbers"),
     ({"logit_bias": {"7": 1}}, "logit_bias='7': give a whole number >= 0"),
     ({"logit_bias": {7: 100.5}}, "logit_bias[7]=100.5: give a number in [-100, 100]"),
+    ({"suppress_tokens": 5}, "suppress_tokens=5: give a list of token ids"),
+    ({"begin_suppress_tokens": [-1]}, "begin_suppress_tokens=-1: give a whole number >= 0"),
+    ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size=-1: give a whole number >= 0"),
+    ({"encoder_no_repeat_ngram_size": 1.5}, "encoder_no_repeat_ngram_size=1.5: give a whole number >= 0"),
+    ({"forced_bos_token_id": -2}, "forced_bos_token_id=-2: give a whole number >= -1"),
+    ({"forced_eos_token_id": True}, "forced_eos_token_id=True: give a whole number >= -1"),
+    ({"forced_eos_token_id": [-1]}, "forced_eos_token_id=-1: give a whole number >= 0"),
+    ({"renormalize_logits": 1}, "renormalize_logits=1: give True or False"),
+    ({"prefix_allowed_tokens_fn": 7}, "prefix_allowed_tokens_fn=7: give a function"),
     ({"min_tokens": 3, "max_tokens": 2}, "min_tokens=3: it may not exceed max_tokens=2"),
 ]
 
@@ -70,7 +82,7 @@ BEAMS_REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"length_penalty": 11}, "length_penalty=11: give a number in [-10, 10]"),
     ({"early_stopping": "always"}, "early_stopping='always': give True, False or 'never'"),
     ({"early_stopping": 1}, "early_stopping=1: give True, False or 'never'"),
-    ({"beam_width": 1, "max_tokens": 0}, "max_tokens=0: give a whole number >= 1"),
+    ({"beam_width": 1, "max_tokens": 0}, "max_tokens=0: give at least 1, or prompt_logprobs too"),
 ]
 
 

@@ -7,9 +7,9 @@ import pytest
 from tests.core.fake_runner import FORBIDS
 from tests.core.requests import item, request, source
 from tests.core.simulation import encoded, lengths, simulation
-from transduce.core.encoder_cache import IDLE_SHARE
+from transduce.core.blocks import IDLE_SHARE
 from transduce.core.request import RuleSpec
-from transduce.errors import CapacityError
+from transduce.errors import CapacityError, EngineError, RequestError, TransduceError
 
 # Steps
 
@@ -90,14 +90,22 @@ def test_a_group_wider_than_a_step_spreads_over_steps() -> None:
     sim.drain()
 
 
-def test_a_request_without_allowed_tokens_ends_with_an_error() -> None:
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(RequestError, "rules (forbids) forbid every one"), (EngineError, "the model computed NaN")],
+)
+def test_a_request_that_no_token_can_follow_ends_with_an_error(fault: type[TransduceError], said: str) -> None:
     sim = simulation()
     rules = (RuleSpec(FORBIDS, (1,)),)
     sim.add(replace(request("r", width=2), rules=rules), request("other"))
     plan = sim.scheduler.plan()
-    output, other = sim.scheduler.commit(sim.runner.run(plan))
+    result = sim.runner.run(plan)
+    if fault is EngineError:
+        result.choices = {at: replace(choice, forbidden=False) for at, choice in result.choices.items()}
+    output, other = sim.scheduler.commit(result)
     assert output.finished
-    assert output.error == "no token can follow: the request's rules forbid every one, or the model computed NaN"
+    assert type(output.error) is fault
+    assert said in str(output.error)
     assert [(d.index, d.tokens, d.finish_reason) for d in output.deltas] == [(0, [], "error"), (1, [], "error")]
     assert other.error is None
 

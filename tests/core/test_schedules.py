@@ -4,14 +4,16 @@ The promises are in Simulation; a failing seed is a parameter of `run`.
 """
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from tests.core.fake_runner import FORBIDS, VOCABULARY
+from tests.core.guesses import Guesses
 from tests.core.requests import SAMPLING, item, source
 from tests.core.simulation import Simulation, unique
 from transduce.core.capacity import Budgets
-from transduce.core.request import Beams, EncoderInput, Request, RuleSpec, Sampling, Span, Stopping
+from transduce.core.request import Beams, EncoderInput, Request, RuleSpec, Sampling, Scored, Span, Stopping
 
 PLENTY = 3000
 """Blocks that hold every encoder input and request of a schedule at once."""
@@ -96,22 +98,31 @@ def random_request(
     """`growing` ones come in small and stay long, so that the pool runs out while they run."""
     prompt = 1 if growing else rng.choice([1, 2, 4, rng.randint(1, 20)])
     max_tokens = rng.randint(8, 20) if growing else rng.randint(1, 8)
+    kinds = rng.choice([1, 1, 3])
+    scored = Scored(rng.randint(1, prompt), rng.choice([0, 2])) if rng.random() < 0.2 else None
     inputs = tuple(rng.choice(sources) for _ in range(rng.choice([0, 1, 1, 1, 2])))
     ends = rng.sample(range(VOCABULARY), 3) if rng.random() < (0.1 if growing else 0.5) else []
     width = rng.choice([1, 1, 1, rng.randint(1, min(6, budgets.max_num_seqs))])
+    only_scored = scored is not None and prompt > 1 and width == 1 and rng.random() < 0.5
     return Request(
         request_id=name,
-        prompt=tuple(rng.randrange(3) for _ in range(prompt)),
+        prompt=tuple(rng.randrange(kinds) for _ in range(prompt)),
         inputs=tuple(EncoderInput(s.key, s.items) for s in inputs),
         spans=random_spans(rng, inputs, prompt),
-        stopping=Stopping(max_tokens, frozenset(ends[:1]), frozenset(ends[1:])),
+        stopping=Stopping(0 if only_scored else max_tokens, frozenset(ends[:1]), frozenset(ends[1:])),
         sampling=rng.choice([None, SAMPLING, Sampling(1.0, 0, 1.0, 0.0, seed=2, keep=2)]),
         width=width,
-        beams=random_beams(rng, width) if rng.random() < 0.5 else None,
+        beams=random_beams(rng, width) if rng.random() < 0.5 and not only_scored else None,
         logprobs=rng.choice([None, None, 0, 2]),
         rules=(RuleSpec(FORBIDS, (rng.randint(1, 40),)),) if rng.random() < 0.2 else (),
         owner=rng.choice("abc"),
+        scored=with_targets(scored, prompt) if scored is not None and prompt % 2 and not only_scored else scored,
     )
+
+
+def with_targets(scored: Scored, prompt: int) -> Scored:
+    """Of other tokens than the prompt's own, up to what follows its last one, which is read for an answer too."""
+    return replace(scored, targets=tuple(range(prompt - scored.start + 1)))
 
 
 def blocks_at_most(budgets: Budgets, request: Request) -> int:
@@ -136,7 +147,8 @@ def run(seed: int) -> Simulation:
     requests = [random_request(rng, f"r{i}", budgets, sources, growing) for i in range(rng.randint(1, 7))]
     blocks = max(blocks_at_most(budgets, request) for request in requests)
     slack = rng.choice([0, 1, blocks // 4, blocks // 2, PLENTY])
-    simulation = Simulation(budgets, blocks + slack + 1)
+    guesses = Guesses(rng, rng.choice([0.0, 0.2, 1.0])) if rng.random() < 0.5 else None
+    simulation = Simulation(budgets, blocks + slack + 1, guesses)
     accidents = Accidents(rng, simulation)
     arriving = sorted(requests, key=lambda _: rng.random())
     lately = rng.choice([0.0, 0.0, 0.5, 0.8])
@@ -154,7 +166,7 @@ def run(seed: int) -> Simulation:
 
 
 def check_seeds(seeds: range) -> None:
-    preemptions = lease_evictions = 0
+    preemptions = lease_evictions = accepted = hits = 0
     for seed in seeds:
         try:
             simulation = run(seed)
@@ -163,8 +175,12 @@ def check_seeds(seeds: range) -> None:
             raise
         preemptions += simulation.scheduler.counters.preemptions
         lease_evictions += simulation.scheduler.cache.lease_evictions
+        hits += simulation.scheduler.prefixes.hits
+        accepted += simulation.scheduler.counters.accepted
     assert preemptions > len(seeds) / 10, "these schedules hardly test preemption"
     assert lease_evictions > 0, "these schedules never take a leased entry"
+    assert hits > len(seeds) / 10, "these schedules hardly test prefixes"
+    assert accepted > len(seeds) / 2, "these schedules hardly test drafts"
 
 
 @pytest.mark.parametrize("block", range(6))

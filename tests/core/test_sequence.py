@@ -7,7 +7,7 @@ import pytest
 from tests.core.requests import item, request, source
 from transduce.core.blocks import BlockPool, BlockTable
 from transduce.core.encoder_cache import EncoderCache
-from transduce.core.plan import Candidate, StepResult
+from transduce.core.plan import Candidate, Choice, StepResult
 from transduce.core.request import Span
 from transduce.core.search.base import Row
 from transduce.core.search.sample import Sample
@@ -120,5 +120,5 @@ def test_a_row_is_what_came_of_the_read() -> None:
     read = lone.read(sequence)
     assert (read.position, lone.generated(sequence)) == (2, 1)
     candidates = (Candidate(7, -1.0),)
-    lone.collect(sequence, StepResult({0: candidates}, {(0, read): ((7, -1.0),)}))
+    lone.collect(sequence, StepResult({(0, 2): Choice(candidates, ((7, -1.0),))}))
     assert lone.rows == {0: Row((0,), 1, candidates, ((7, -1.0),))}

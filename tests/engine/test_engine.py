@@ -42,7 +42,7 @@ def test_a_failed_step_ends_its_requests_alone(tmp_path: Path, monkeypatch: pyte
     while made.unfinished:
         for output in made.step():
             if output.finished:
-                ended[output.request_id] = output.error
+                ended[output.request_id] = None if output.error is None else str(output.error)
             tokens += [token for d in output.deltas if output.request_id == "later" for token in d.tokens]
     assert ended["later"] is None
     assert ended["a"] == ended["b"] == "the step failed: RuntimeError: out of luck"

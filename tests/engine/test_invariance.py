@@ -1,6 +1,6 @@
 """A request's tokens and log-probabilities are bitwise the same alone and among any others.
 
-On every backend whatever the batch; on row-exact ones under any chunking and preemption too.
+On every backend whatever the batch; on row-exact ones under any chunking, preemption, drafts and found prefixes too.
 """
 
 from dataclasses import replace
@@ -36,8 +36,8 @@ def mixed(case: Case, count: int, seed: int, tokens: int = 10) -> list[Ask]:
 
 
 def alone(case: Case, wanted: list[Ask], parent: Path, **options: Any) -> dict[tuple[str, int], Answer]:
-    """Every ask by itself, in an engine that has room for everything."""
-    loaded, made = engine(case, parent, **options), checkpoint(case)
+    """Every ask by itself, in an engine that has room for everything and drafts nothing."""
+    loaded, made = engine(case, parent, speculate=False, **options), checkpoint(case)
     answers: dict[tuple[str, int], Answer] = {}
     for i, ask in enumerate(wanted):
         answers |= run(loaded.engine, [request(made, ask, str(i), salt=str(i))])
@@ -80,6 +80,18 @@ def test_any_schedule_gives_the_same_bits(
         if loaded.engine.scheduler.counters.preemptions:
             return
     pytest.fail("no schedule preempted: the pool is too large to test anything")
+
+
+@each_precision
+@pytest.mark.parametrize("case", FOUR, ids=lambda case: case.model_type)
+def test_found_prefixes_change_nothing(case: Case, dtype: str, quantization: str | None, parent: Path) -> None:
+    options: dict[str, Any] = {"dtype": dtype, "quantization": quantization}
+    made, wanted = checkpoint(case), mixed(case, 12, seed=7)
+    expected, loaded = alone(case, wanted, parent, **options), engine(case, parent, **options)
+    for found in (False, True):
+        assert run(loaded.engine, [request(made, wanted[i], str(i)) for i in range(len(wanted))]) == expected
+        prefixes = loaded.engine.scheduler.prefixes
+        assert (prefixes.hits > prefixes.queries / 4) == found
 
 
 def row_bytes(backend: str, dtype: str, quantization: str | None) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.runtime.test_sampler import Plain, chi_square, leave, random_scores
-from transduce.core.plan import Candidate
+from transduce.core.plan import Candidate, Choice
 from transduce.core.request import Read, Sampling
 from transduce.kernels import ops
 from transduce.runtime.candidates import candidates
@@ -68,8 +68,13 @@ def test_rules_edit_log_probabilities_and_nothing_normalises_them_again() -> Non
 def test_a_row_of_nothing_has_no_candidates(bad: float, sampling: Sampling | None) -> None:
     logits = torch.full((1, 5), bad)
     read = Read(0, sampling=sampling, logprobs=2, beams=3)
-    (choice,) = candidates(Plain(), logits, [read], (), leave)
-    assert (choice.candidates, choice.observed) == ((), None)
+    assert candidates(Plain(), logits, [read], (), leave) == [Choice(())]
+    assert candidates(Plain(), logits, [read], (0,), leave) == [Choice(())]
+    assert candidates(Plain(), torch.zeros(1, 5), [read], (0,), forbid) == [Choice((), forbidden=True)]
+
+
+def forbid(rows: Sequence[int], scores: Tensor) -> None:
+    scores.fill_(-torch.inf)
 
 
 def test_more_candidates_than_tokens() -> None:
@@ -121,10 +126,12 @@ def test_draws_differ_by_seed_hypothesis_and_position_and_repeat() -> None:
     assert len({drawn(*each) for each in ((1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4), (2**64 - 1, 0, 0))}) == 5
 
 
-def test_warped_log_probabilities_are_not_normalised_again() -> None:
+@pytest.mark.parametrize("normalized", [False, True])
+def test_warped_log_probabilities_are_normalised_again_if_asked(normalized: bool) -> None:
     logits = random_scores(6, 1, 20)
-    sampling = Sampling(2.0, 3, 1.0, 0.0, seed=0)
+    sampling = Sampling(2.0, 3, 1.0, 0.0, seed=0, normalized=normalized)
     (choice,) = candidates(Plain(), logits, [Read(0, sampling=sampling, beams=9)], (), leave)
     best = logits[0].log_softmax(-1).topk(3)
-    expected = dict(zip(best.indices.tolist(), (best.values / 2).tolist(), strict=True))
+    warped = (best.values / 2).log_softmax(-1) if normalized else best.values / 2
+    expected = dict(zip(best.indices.tolist(), warped.tolist(), strict=True))
     assert {each.token: each.logprob for each in choice.candidates} == pytest.approx(expected, abs=1e-5)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from transformers.generation import logits_process as oracle
 
-from transduce.core.plan import Candidate
+from transduce.core.plan import Candidate, Choice
 from transduce.core.request import Read, Sampling
-from transduce.runtime.sampler import Choice, best_or_drawn, draw, uniform, warp
+from transduce.kernels import ops
+from transduce.runtime.sampler import best_or_drawn, draw, uniform, warp
 
 WHOLE = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
 
@@ -25,6 +26,9 @@ class Plain:
     def best(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         values, indices = hidden.float().max(-1)
         return values, indices
+
+    def top_k_lse(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        return ops.top_k_lse(hidden, min(k, hidden.shape[1]))
 
 
 def random_scores(seed: int, *shape: int) -> Tensor:
@@ -207,6 +211,8 @@ def test_a_row_without_a_token_has_no_candidate_and_harms_no_other(value: float)
     choices = best_or_drawn(Plain(), logits, kinds * 2, {0}, leave)
     assert all(choice.candidates for choice in choices[:4])
     assert choices[4:] == [Choice(())] * 4
+    ruled = best_or_drawn(Plain(), logits, kinds * 2, range(8), leave)
+    assert ruled[4:] == [Choice((), forbidden=value < 0)] * 4
 
 
 def mixed_reads(count: int) -> list[Read]:

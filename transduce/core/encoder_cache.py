@@ -12,11 +12,8 @@ touched costs far more to take than the blocks of an entry that nobody may ask f
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
-from transduce.core.blocks import BlockPool, BlockTable
+from transduce.core.blocks import IDLE_SHARE, BlockPool, BlockTable
 from transduce.core.request import EncoderInput
-
-IDLE_SHARE = 32
-"""One in so many of the pool's blocks may be idle however little is in use."""
 
 
 @dataclass(slots=True, eq=False)

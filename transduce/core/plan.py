@@ -36,7 +36,8 @@ class Segment:
 class Chunk:
     """`tokens` of sequence `seq_id` at decoder positions [start, start + len(tokens)).
 
-    cross: segments that cover the chunk in order. reads: what is wanted, at positions inside the chunk.
+    cross: segments that cover the chunk in order. reads: what is wanted, at positions inside the chunk, in order.
+    Tokens up to the first read's are the sequence's; later ones may be drafts, which the next chunk replaces.
     """
 
     seq_id: int
@@ -51,11 +52,12 @@ class Chunk:
 class StepPlan:
     """One step, in the order the runner follows: started, forks, dropped, copies, encode, chunks.
 
-    started: new sequences with the rules they obey. forks: (parent, child) share rule state so far.
-    dropped: sequences to forget. copies: (source, destination) physical blocks; all sources are read before any write.
+    started: new sequences with the rules they obey, and the tokens whose KV they found. forks: (parent, child) share
+    rule state so far. dropped: sequences to forget. copies: (source, destination) physical blocks; all sources are read
+    before any write.
     """
 
-    started: list[tuple[int, tuple[RuleSpec, ...]]] = field(default_factory=list)
+    started: list[tuple[int, tuple[RuleSpec, ...], Tokens]] = field(default_factory=list)
     forks: list[tuple[int, int]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
@@ -79,12 +81,22 @@ class Candidate(NamedTuple):
     noise: float = 0.0
 
 
-@dataclass(slots=True)
-class StepResult:
-    """candidates: per sequence with a read, one per sample, or the best for beams.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one read gave: a candidate per sample, the best ones for beams, or the target; none where none can follow.
 
-    observed: per read, the most likely (token, logprob).
+    observed: the most likely (token, logprob), best first; None where none were asked for or no candidate is.
+    forbidden: whether no candidate is because the request's rules leave none; else the model gave no number.
     """
 
-    candidates: dict[int, tuple[Candidate, ...]] = field(default_factory=dict)
-    observed: dict[tuple[int, Read], tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    candidates: tuple[Candidate, ...]
+    observed: tuple[tuple[int, float], ...] | None = None
+    forbidden: bool = False
+
+
+@dataclass(slots=True)
+class StepResult:
+    """choices: of each read, by sequence and position. targets: the same of reads that name a target."""
+
+    choices: dict[tuple[int, int], Choice] = field(default_factory=dict)
+    targets: dict[tuple[int, int], Choice] = field(default_factory=dict)

@@ -3,11 +3,15 @@
 Filled by the frontend (Request and its parts) and by the scheduler (Output). Knows no text, no tensor, no model.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from transduce.errors import TransduceError
 
 Payload = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -67,7 +71,8 @@ class RuleSpec:
 class Sampling:
     """How a token is drawn. top_k 0, top_p 1 and min_p 0 leave the distribution whole; temperature > 0.
 
-    keep: so many of the likeliest tokens stay, whatever the others say; beams need one that is no end.
+    keep: so many of the likeliest tokens stay, whatever the others say; beams need one that is no end. normalized:
+    whether the log-probabilities of drawn beams are of what is left to draw from, as those of samples always are.
     """
 
     temperature: float
@@ -76,6 +81,7 @@ class Sampling:
     min_p: float
     seed: int
     keep: int = 1
+    normalized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,7 @@ class Read:
     logprobs: how many of the most likely tokens to report beside the chosen one; None: no log-probabilities at all.
     beams: not 0: so many of the best tokens instead, fewer if fewer can follow, with their log-probabilities, which
     rules and `sampling` edit and nothing normalises again; drawn without replacement where there is `sampling`.
+    target: the log-probability of this token instead, as the model gives it, whatever the rules say.
     """
 
     position: int
@@ -118,6 +125,19 @@ class Read:
     samples: tuple[int, ...] = (0,)
     logprobs: int | None = None
     beams: int = 0
+    target: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Log-probabilities of the prompt's tokens from position `start` (at least 1) on; `top`: of so many others too.
+
+    targets: instead of the prompt's tokens these, the first of them after position `start` - 1, and so on.
+    """
+
+    start: int
+    top: int = 0
+    targets: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +148,7 @@ class Request:
     spans: ordered by start; tokens before the first span see no encoder row.
     width: hypotheses (samples, or beams) at once; counts against `max_num_seqs`.
     sampling: None is greedy. beams: None: `width` independent samples.
+    scored: what to report of the prompt; without max_tokens the request is over with that.
     owner: requests queue per owner, owners are served in turn.
     """
 
@@ -142,6 +163,33 @@ class Request:
     rules: tuple[RuleSpec, ...] = ()
     owner: str = ""
     beams: Beams | None = None
+    scored: Scored | None = None
+
+    def seen(self, start: int, length: int) -> Iterator[tuple[int, Span | None]]:
+        """What decoder positions [start, start + length) see, as runs (length, span); None: no encoder row."""
+        position, end = start, start + length
+        while position < end:
+            at = bisect_right(self.spans, position, key=lambda span: span.start)
+            until = min(end, self.spans[at].start) if at < len(self.spans) else end
+            yield until - position, self.spans[at - 1] if at else None
+            position = until
+
+    @property
+    def only_scored(self) -> bool:
+        """Whether no new token is wanted at all."""
+        return self.stopping.max_tokens == 0
+
+    @property
+    def computed(self) -> tuple[int, ...]:
+        """The prompt's tokens that go through the decoder: where nothing follows the last one, its row is of no use."""
+        return self.prompt[:-1] if self.only_scored else self.prompt
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """The tokens that `scored` asks about, one for each position from `scored.start` - 1 on."""
+        if self.scored is None:
+            return ()
+        return self.prompt[self.scored.start :] if self.scored.targets is None else self.scored.targets
 
     @property
     def answers(self) -> int:
@@ -186,25 +234,39 @@ class Output:
     """What one step, or several in a row, did for one request; `finished` when every answer has ended.
 
     scheduled: when the request first became part of a step, if it did in this one. first, last: when the first and the
-    last of the steps was done. In seconds since the epoch, as the engine sets them.
+    last of the steps was done. In seconds since the epoch, as the engine sets them. error: why some answer is none: a
+    RequestError where the request is at fault. scored: the request's `targets`, in their order.
     """
 
     request_id: str
     deltas: list[Delta] = field(default_factory=list)
     finished: bool = False
-    error: str | None = None
+    error: TransduceError | None = None
     scheduled: float | None = None
     first: float = 0.0
     last: float = 0.0
+    scored: list[TokenLogprobs] = field(default_factory=list)
 
     def extend(self, later: "Output") -> None:
         """Take in what a later step did for the same request."""
         self.first = self.first if self.deltas else later.first
+        self.scored += later.scored
         mine = {delta.index: delta for delta in self.deltas}
         for delta in later.deltas:
             if delta.index in mine:
                 mine[delta.index].extend(delta)
             else:
                 self.deltas.append(delta)
-        self.finished, self.error, self.last = later.finished, later.error, later.last
-        self.scheduled = self.scheduled or later.scheduled
+        self.finished, self.last = later.finished, later.last
+        self.error, self.scheduled = self.error or later.error, self.scheduled or later.scheduled
+
+
+def merged(outputs: Iterable[Output]) -> list[Output]:
+    """One for each request, each output taken in by the first of its request."""
+    by_id: dict[str, Output] = {}
+    for output in outputs:
+        if output.request_id in by_id:
+            by_id[output.request_id].extend(output)
+        else:
+            by_id[output.request_id] = output
+    return list(by_id.values())

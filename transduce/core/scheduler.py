@@ -8,48 +8,35 @@ Owns every Sequence and Group, with their block tables and encoder entries. Know
               └── preempted ◀──┘  (keeps everything but its pages)
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from transduce.core import search
 from transduce.core.blocks import BlockPool, BlockTable
 from transduce.core.capacity import Budgets, refuse_if_too_large
+from transduce.core.counters import Counters
 from transduce.core.encoder_cache import EncoderCache
 from transduce.core.encoding import Encoding
-from transduce.core.plan import Chunk, StepPlan, StepResult
+from transduce.core.hypotheses import Hypotheses
+from transduce.core.plan import StepPlan, StepResult
+from transduce.core.prefix_cache import PrefixCache
 from transduce.core.queue import WaitingQueue
-from transduce.core.request import Output, Request
-from transduce.core.search.base import Continuation
+from transduce.core.request import Delta, Output, Request, merged
+from transduce.core.run import Run, speculate
+from transduce.core.search.base import dead_end
 from transduce.core.sequence import Group, Sequence
-
-
-@dataclass(slots=True)
-class Counters:
-    """What has happened so far."""
-
-    prompt_tokens: int = 0
-    encoded_rows: int = 0
-    generated_tokens: int = 0
-    preemptions: int = 0
-    finished: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
-    """A decision of this plan: `length` more tokens of a sequence, after the copies that make its pages its own."""
-
-    group: Group
-    sequence: Sequence
-    length: int
-    copies: list[tuple[int, int]]
+from transduce.core.speculation import Speculation
+from transduce.errors import EngineError
 
 
 class Scheduler:
     """Continuous batching over one pool of self- and cross-attention pages."""
 
-    def __init__(self, budgets: Budgets, pool: BlockPool) -> None:
+    def __init__(self, budgets: Budgets, pool: BlockPool, speculation: Speculation | None = None) -> None:
         self._budgets = budgets
         self._pool = pool
+        self.speculation = speculation
         self.cache = EncoderCache(pool, budgets.block_size, budgets.cross_slabs)
+        self.prefixes = PrefixCache(pool, budgets.block_size, budgets.self_slabs)
         self.counters = Counters()
         self.admitted: list[str] = []
         """Requests that the last plan let in for the first time."""
@@ -57,10 +44,9 @@ class Scheduler:
         self._waiting = WaitingQueue()
         self._running: list[Group] = []
         self._encoding = Encoding(budgets.max_encode_tokens)
-        self._next_plan = StepPlan()
-        self._runs: list[_Run] = []
+        self._hypotheses = Hypotheses(speculation)
+        self._runs: list[Run] = []
         self._arrivals = 0
-        self._seq_ids = 0
         self._step = 0
         self._tokens_left = 0
 
@@ -97,7 +83,7 @@ class Scheduler:
         refuse_if_too_large(self._budgets, self._pool.capacity, request)
         self._arrivals += 1
         table = BlockTable(self._pool, self._budgets.block_size, self._budgets.self_slabs)
-        first = self._new_sequence(0, list(request.prompt), table)
+        first = self._hypotheses.new(0, list(request.computed), table)
         group = Group(request, search.make(request), self._arrivals, [first])
         self._groups[request.request_id] = group
         self._waiting.add(group)
@@ -115,7 +101,7 @@ class Scheduler:
         if idle:
             self.counters.generated_tokens -= group.told[index] - at
         for sequence in idle:
-            self._drop_sequence(group, sequence)
+            self._hypotheses.drop(group, sequence)
         if not group.live:
             self._end(group)
 
@@ -124,7 +110,7 @@ class Scheduler:
         group = self._groups.get(request_id)
         if group is not None:
             for sequence in list(group.live):
-                self._drop_sequence(group, sequence)
+                self._hypotheses.drop(group, sequence)
             self._end(group)
 
     # Planning
@@ -142,6 +128,8 @@ class Scheduler:
             if group in self._running:
                 self._plan_group(group)
         self._admit()
+        if self.speculation is not None:
+            speculate(self.speculation, self._runs, self._tokens_left, self.cache)
         return self._take_plan()
 
     def _plan_group(self, group: Group) -> None:
@@ -164,23 +152,16 @@ class Scheduler:
             self._preempt(newest)
             if newest is group:
                 return False
-        self._runs.append(_Run(group, sequence, length, sequence.table.make_writable(start, end)))
+        self._runs.append(Run(group, sequence, length, sequence.table.make_writable(start, end)))
         return True
 
     def _take_plan(self) -> StepPlan:
         """Fix the decisions as integers, now that no later one can preempt an earlier one."""
-        plan, self._next_plan = self._next_plan, StepPlan()
+        plan, self._hypotheses.news = self._hypotheses.news, StepPlan()
         plan.encode = self._encoding.take()
         plan.copies = [copy for run in self._runs for copy in run.copies]
-        plan.chunks = [self._chunk(run) for run in self._runs]
+        plan.chunks = [run.chunk() for run in self._runs]
         return plan
-
-    def _chunk(self, run: _Run) -> Chunk:
-        group, sequence = run.group, run.sequence
-        start, end = sequence.computed, sequence.computed + run.length
-        tokens, blocks = tuple(sequence.tokens[start:end]), tuple(sequence.table.blocks)
-        reads = (group.read(sequence),) if end == len(sequence.tokens) else ()
-        return Chunk(sequence.seq_id, start, tokens, blocks, group.segments(start, run.length), reads)
 
     # Admission and preemption
 
@@ -192,9 +173,9 @@ class Scheduler:
             for entry in group.entries:
                 self._encoding.add(entry)
             if not group.started:
-                group.started = True
+                self._hypotheses.start(group)
+                self.prefixes.count(group)
                 self.admitted.append(group.request.request_id)
-                self._next_plan.started.append((group.live[0].seq_id, group.request.rules))
             self._plan_group(group)
 
     def _fits(self, group: Group) -> bool:
@@ -206,11 +187,13 @@ class Scheduler:
         new = {s.key: s for s in request.inputs if self.cache.find(s.key) is None}
         if not self._encoding.admits(new.values()):
             return False
+        self.prefixes.reuse(group)
         needed = sum(budgets.cross_blocks(s.rows) for s in new.values())
         needed += sum(s.table.missing(len(s.tokens)) for s in group.live)
         spare = sum(len(g.live) for g in self._running) * budgets.self_slabs
         keep = frozenset(s.key for s in request.inputs)
         if self._pool.free + self.cache.evictable(keep) < needed + spare:
+            group.give_up_pages()
             return False
         self.cache.evict(needed, keep)
         group.live[0].table.grow(len(group.live[0].tokens))
@@ -229,11 +212,40 @@ class Scheduler:
         """Take a step's results: advance every group whose hypotheses all have their row; what changed, per request."""
         runs, self._runs = self._runs, []
         self.counters.encoded_rows += self._encoding.commit()
-        for run in runs:
-            run.sequence.computed += run.length
-            if run.sequence.remaining == 0 and run.sequence in run.group.live:
-                run.group.collect(run.sequence, result)
-        return self._advance_rounds()
+        outputs = [output for run in runs if run.sequence in run.group.live for output in self._take(run, result)]
+        outputs += self._advance_rounds()
+        outputs += [output for run in runs if run.draft for output in self._accept(run, result)]
+        return merged(outputs)
+
+    def _take(self, run: Run, result: StepResult) -> Iterator[Output]:
+        """A sequence goes on by what it was given of its own; what that says of the prompt."""
+        group, scored, reading = run.group, run.scored(result), run.reading
+        run.sequence.computed += run.length
+        self.prefixes.keep(group.request, run.sequence)
+        if scored:
+            group.scored += len(scored)
+            yield Output(group.request.request_id, scored=scored)
+        if reading:
+            group.collect(run.sequence, result)
+        elif group.request.only_scored and not run.sequence.remaining:
+            self._hypotheses.drop(group, run.sequence)
+            self._end(group)
+            yield Output(group.request.request_id, [Delta(0, finish_reason="length")], finished=True)
+
+    def _accept(self, run: Run, result: StepResult) -> Iterator[Output]:
+        """Advance by the drafts that were right; the pages of the others are written anew."""
+        group, sequence, start = run.group, run.sequence, run.sequence.computed
+        for token in run.draft:
+            if sequence not in group.live or sequence.tokens[-1] != token:
+                break
+            sequence.computed += 1
+            self.prefixes.keep(group.request, sequence)
+            group.collect(sequence, result)
+            yield self._advance(group)
+        sequence.table.truncate(len(sequence.tokens))
+        self.counters.drafts += 1
+        self.counters.drafted += len(run.draft)
+        self.counters.accepted += sequence.computed - start
 
     def fail(self, error: str) -> list[Output]:
         """The outstanding plan's step failed: its requests end with `error`, and with them go its encoder entries."""
@@ -242,7 +254,7 @@ class Scheduler:
         lost = [g for g in self._running if g in ran or any(entry in entries for entry in g.entries)]
         for group in lost:
             self.abort(group.request.request_id)
-        ended = [Output(group.request.request_id, finished=True, error=error) for group in lost]
+        ended = [Output(group.request.request_id, finished=True, error=EngineError(error)) for group in lost]
         return ended + self._advance_rounds()
 
     def _advance_rounds(self) -> list[Output]:
@@ -257,29 +269,12 @@ class Scheduler:
             group.told[delta.index] += len(delta.tokens)
             self.counters.generated_tokens += len(delta.tokens)
             if delta.finish_reason == "error":
-                output.error = "no token can follow: the request's rules forbid every one, or the model computed NaN"
-        by_parent: dict[int, list[Continuation]] = {seq_id: [] for seq_id in rows}
-        for continuation in done.survivors:
-            by_parent[continuation.parent].append(continuation)
-        for parent in list(group.live):
-            self._continue(group, parent, by_parent[parent.seq_id])
+                output.error = dead_end(group.request.rules, rows.values())
+        self._hypotheses.go_on(group, rows, done.survivors)
         if not group.live:
             output.finished = True
             self._end(group)
         return output
-
-    def _continue(self, group: Group, parent: Sequence, survivors: list[Continuation]) -> None:
-        """Fork the parent into its survivors; the first of them moves into the parent's place."""
-        if not survivors:
-            self._drop_sequence(group, parent)
-            return
-        for continuation in survivors[1:]:
-            child = self._new_sequence(continuation.index, [*parent.tokens, continuation.token], parent.table.fork())
-            child.computed = parent.computed
-            group.live.append(child)
-            self._next_plan.forks.append((parent.seq_id, child.seq_id))
-        parent.index = survivors[0].index
-        parent.tokens.append(survivors[0].token)
 
     # Bookkeeping
 
@@ -297,14 +292,3 @@ class Scheduler:
             self.cache.release(entry)
         group.entries.clear()
         self._encoding.prune()
-
-    def _drop_sequence(self, group: Group, sequence: Sequence) -> None:
-        group.live.remove(sequence)
-        group.rows.pop(sequence.seq_id, None)
-        sequence.table.clear()
-        if group.started:
-            self._next_plan.dropped.append(sequence.seq_id)
-
-    def _new_sequence(self, index: int, tokens: list[int], table: BlockTable) -> Sequence:
-        self._seq_ids += 1
-        return Sequence(self._seq_ids, index, tokens, table)

@@ -3,26 +3,31 @@
 Owned and changed by the scheduler alone.
 """
 
-from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 
 from transduce.core.blocks import BlockTable
 from transduce.core.encoder_cache import Entry
 from transduce.core.plan import Segment, StepResult
-from transduce.core.request import Read, Request
+from transduce.core.request import Read, Request, Span
 from transduce.core.search.base import Row, Search
+from transduce.core.speculation import Drafter
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One hypothesis. tokens: prompt and output. computed: tokens whose KV is in `table`. index: the search's name."""
+    """One hypothesis. tokens: prompt and output. computed: tokens whose KV is in `table`. index: the search's name.
+
+    keys: of its first full blocks, by content. kept: of how many the content is findable.
+    """
 
     seq_id: int
     index: int
     tokens: list[int]
     table: BlockTable
     computed: int = 0
+    keys: list[bytes] = field(default_factory=list)
+    kept: int = 0
 
     @property
     def remaining(self) -> int:
@@ -37,7 +42,8 @@ class Group:
     arrival: order of arrival. live: hypotheses still growing. entries: encoder inputs in use while admitted.
     rows: read results of this round, by seq_id, until every live hypothesis has one. served: last step it ran in.
     prefix: after a preemption, how many leading tokens the others take over from the first; 0 when that is done.
-    told: tokens that the user has been told, by answer.
+    told: tokens that the user has been told, by answer. scored: prompt tokens whose log-probabilities they have been.
+    drafter: guesses what follows, where that is done at all.
     """
 
     request: Request
@@ -50,6 +56,8 @@ class Group:
     prefix: int = 0
     started: bool = False
     told: Counter[int] = field(default_factory=Counter)
+    scored: int = 0
+    drafter: Drafter | None = None
 
     @property
     def readable(self) -> bool:
@@ -70,17 +78,16 @@ class Group:
         """New tokens of a hypothesis."""
         return len(sequence.tokens) - len(self.request.prompt)
 
-    def read(self, sequence: Sequence) -> Read:
-        """What to ask of a hypothesis' last row."""
-        return self.search.read(len(sequence.tokens) - 1, sequence.index, self.generated(sequence))
+    def read(self, sequence: Sequence, ahead: int = 0) -> Read:
+        """What to ask of a hypothesis' last row, or of one that would be so many tokens after it."""
+        return self.search.read(len(sequence.tokens) - 1 + ahead, sequence.index, self.generated(sequence) + ahead)
 
     def collect(self, sequence: Sequence, result: StepResult) -> None:
         """Take what came of a hypothesis' read."""
-        read = self.read(sequence)
-        top = result.observed.get((sequence.seq_id, read))
-        self.rows[sequence.seq_id] = Row(
-            read.samples, self.generated(sequence), result.candidates[sequence.seq_id], top
-        )
+        read, seq_id = self.read(sequence), sequence.seq_id
+        choice = result.choices[seq_id, read.position]
+        generated = self.generated(sequence)
+        self.rows[seq_id] = Row(read.samples, generated, choice.candidates, choice.observed, choice.forbidden)
 
     def todo(self) -> list[tuple[Sequence, int]]:
         """Sequences that may run now, with the most tokens each may take.
@@ -97,25 +104,13 @@ class Group:
 
     def segments(self, start: int, length: int) -> tuple[Segment, ...]:
         """What decoder positions [start, start + length) see of the encoder inputs, run by run."""
-        spans = self.request.spans
-        position, end, runs = start, start + length, []
-        while position < end:
-            at = bisect_right(spans, position, key=lambda span: span.start)
-            until = min(end, spans[at].start) if at < len(spans) else end
-            if at:
-                entry = self.entries[spans[at - 1].source]
-                blocks = tuple(entry.table.blocks)
-                runs.append(Segment(until - position, spans[at - 1].rows, blocks, entry.table_id))
-            else:
-                runs.append(Segment(until - position, 0, (), 0))
-            position = until
-        return tuple(runs)
+        return tuple(self._segment(length, span) for length, span in self.request.seen(start, length))
 
     def give_up_pages(self) -> None:
         """Release the self pages, and with them this round's rows; everything else stays."""
         for sequence in self.live:
             sequence.table.clear()
-            sequence.computed = 0
+            sequence.computed = sequence.kept = 0
         self.rows.clear()
         self.prefix = self._common_prefix() if len(self.live) > 1 else 0
 
@@ -127,6 +122,12 @@ class Group:
             sequence.table = first.table.fork()
             sequence.table.truncate(prefix)
             sequence.computed = prefix
+
+    def _segment(self, length: int, span: Span | None) -> Segment:
+        if span is None:
+            return Segment(length, 0, (), 0)
+        entry = self.entries[span.source]
+        return Segment(length, span.rows, tuple(entry.table.blocks), entry.table_id)
 
     def _common_prefix(self) -> int:
         """Leading tokens all live hypotheses share, short of any one's last token."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from transduce.attention.base import AttentionBackend
 from transduce.device.base import Device
 from transduce.layers.step import GroupStep, StepInput
-from transduce.runtime.inputs import Bucket, HostStep, StaticInputs, bucket_for
+from transduce.runtime.inputs import Bucket, HostStep, StaticInputs, bucket_for, padded
 
 KEPT = 64
 """Buckets kept; the least recently used one goes."""
@@ -64,6 +64,10 @@ class Graphs:
         self.replays += captured.replays
         self.eager += not captured.replays
         return captured.run()
+
+    def computed(self, tokens: int) -> int:
+        """Rows that a step of so many tokens computes, padding included."""
+        return padded(tokens, self._least)
 
     def _capture(self, inputs: StaticInputs) -> _Captured:
         tensors, rebuild = _flatten(inputs.step)

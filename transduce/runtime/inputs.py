@@ -103,7 +103,12 @@ def bucket_for(step: HostStep, least: int) -> Bucket:
         (name, _at_least(len(each.q_len) + 1), _at_least(each.blocks.shape[1]))
         for name, each in sorted(step.segments.items())
     )
-    return Bucket(max(least, _at_least(len(step.tokens))), groups)
+    return Bucket(padded(len(step.tokens), least), groups)
+
+
+def padded(tokens: int, least: int) -> int:
+    """Tokens of the smallest bucket of at least `least` that holds so many."""
+    return max(least, _at_least(tokens))
 
 
 def _at_least(n: int) -> int:

@@ -60,5 +60,4 @@ class KVLayout:
 
     def copy(self, pairs: list[tuple[int, int]]) -> None:
         """Copy whole physical blocks (source, destination), all layers of them."""
-        for cache in self.caches:
-            self._backend.copy(cache, pairs)
+        self._backend.copy(self.caches, pairs)

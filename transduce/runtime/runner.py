@@ -3,7 +3,7 @@
 Owns the model, its pages and the rule states. Knows no request and no scheduler; one runner serves every family.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -19,6 +19,9 @@ from transduce.runtime.inputs import Wanted, cross_slots, encoder_batch, host_st
 from transduce.runtime.layout import KVLayout
 from transduce.runtime.rule_states import RuleStates
 from transduce.runtime.sampler import Choose, best_or_drawn
+from transduce.runtime.targets import targets
+
+CHOOSE: Mapping[str, Choose] = {"samples": best_or_drawn, "beams": candidates, "target": targets}
 
 LOGITS_BYTES = 64 << 20
 """Logits are made and read in slices of rows of about this size: a vocabulary can be 256,000 wide."""
@@ -62,27 +65,26 @@ class Runner:
         self._model.write_cross(encoded, slots)
 
     def _read(self, hidden: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
-        for (head, beams), reads in groupby(sorted(wanted, key=_kind), key=_kind):
+        for (head, kind), reads in groupby(sorted(wanted, key=_kind), key=_kind):
             for part in _slices(list(reads), self._rows_per_slice):
-                choose = candidates if beams else best_or_drawn
                 rows = self._device.tensor(np.array([each.row for each in part]), torch.int64)
-                self._choose(choose, self._model.heads[head], hidden.index_select(0, rows), part, result)
+                self._choose(CHOOSE[kind], self._model.heads[head], hidden.index_select(0, rows), part, result)
 
     def _choose(self, choose: Choose, head: Head, hidden: Tensor, wanted: Sequence[Wanted], result: StepResult) -> None:
-        obeying = {row for row, each in enumerate(wanted) if self.rules.obeys(each.seq_id)}
+        obeying = {row for row, each in enumerate(wanted) if self.rules.obeys(each.seq_id, each.read.position)}
 
         def edit(rows: Sequence[int], scores: Tensor) -> None:
-            self.rules.edit([wanted[row].seq_id for row in rows], scores)
+            self.rules.edit([(wanted[row].seq_id, wanted[row].read.position) for row in rows], scores)
 
         choices = choose(head, hidden, [each.read for each in wanted], obeying, edit)
         for each, choice in zip(wanted, choices, strict=True):
-            result.candidates[each.seq_id] = choice.candidates
-            if choice.observed is not None:
-                result.observed[each.seq_id, each.read] = choice.observed
+            found = result.choices if each.read.target is None else result.targets
+            found[each.seq_id, each.read.position] = choice
 
 
-def _kind(wanted: Wanted) -> tuple[str, bool]:
-    return wanted.read.head, wanted.read.beams > 0
+def _kind(wanted: Wanted) -> tuple[str, str]:
+    read = wanted.read
+    return read.head, "target" if read.target is not None else "beams" if read.beams else "samples"
 
 
 def _slices(wanted: Sequence[Wanted], size: int) -> Iterator[Sequence[Wanted]]:

@@ -6,12 +6,11 @@ sequence and no rule: the caller says which rows it edits, and edits them. A row
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from transduce.core.plan import Candidate
+from transduce.core.plan import Candidate, Choice
 from transduce.core.request import Read, Sampling
 from transduce.kernels import ops
 from transduce.models.base import Head
@@ -19,21 +18,10 @@ from transduce.models.base import Head
 Edit = Callable[[Sequence[int], Tensor], None]
 """edit(rows, scores) changes scores [len(rows), vocab] in place; scores[i] are those of row rows[i]."""
 
-Choose = Callable[[Head, Tensor, Sequence[Read], Collection[int], Edit], "list[Choice]"]
+Choose = Callable[[Head, Tensor, Sequence[Read], Collection[int], Edit], list[Choice]]
 """choose(head, hidden [rows, d], reads, edited, edit): what each row gives for its read; `edited` rows have rules."""
 
 _WORD = 2**64 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What one read gave: a candidate per sample, none where no token has a finite score.
-
-    observed: the most likely (token, logprob), best first; None where none were asked for or no candidate is.
-    """
-
-    candidates: tuple[Candidate, ...]
-    observed: tuple[tuple[int, float], ...] | None = None
 
 
 def best_or_drawn(
@@ -52,8 +40,13 @@ def best_or_drawn(
     scores = head(hidden[scored]).to(torch.float32)
     edit(scored, scores)
     for row, line, best in zip(scored, scores, _best(*ops.best(scores)), strict=True):
-        choices[row] = _answer(line, reads[row], best)
+        choices[row] = _answer(line, reads[row], best) if best.candidates else nothing(line, row in edited)
     return choices
+
+
+def nothing(scores: Tensor, edited: bool) -> Choice:
+    """No candidate for scores [vocab]: the edits have forbidden every token, or the model's scores are no numbers."""
+    return Choice((), forbidden=edited and bool((scores == -torch.inf).all()))
 
 
 def warp(scores: Tensor, sampling: Sampling) -> Tensor:
@@ -108,7 +101,7 @@ def _best(values: Tensor, tokens: Tensor) -> list[Choice]:
 
 
 def _answer(scores: Tensor, read: Read, best: Choice) -> Choice:
-    if _only_best(read) or not best.candidates:
+    if _only_best(read):
         return best
     tokens = [candidate.token for candidate in best.candidates]
     if read.sampling is not None:

@@ -1,11 +1,12 @@
-"""The contract of a search: Row, Continuation, Round and Search, and how one token may end a hypothesis."""
+"""The contract of a search: Row, Continuation, Round and Search, and how a hypothesis may end."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from transduce.core.plan import Candidate
-from transduce.core.request import Delta, FinishReason, Read, Stopping, TokenLogprobs
+from transduce.core.request import Delta, FinishReason, Read, RuleSpec, Stopping, TokenLogprobs
+from transduce.errors import EngineError, RequestError, TransduceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +14,15 @@ class Row:
     """One hypothesis' read result.
 
     indices: of each candidate's hypothesis, as the search numbers them; of beams, which have one, all candidates'.
-    generated: new tokens so far. top: the likeliest tokens, if asked for.
+    generated: new tokens so far. top: the likeliest tokens, if asked for. forbidden: whether no candidate is because
+    the request's rules leave none.
     """
 
     indices: tuple[int, ...]
     generated: int
     candidates: tuple[Candidate, ...]
     top: tuple[tuple[int, float], ...] | None
+    forbidden: bool = False
 
     def logprobs(self, chosen: Candidate) -> TokenLogprobs | None:
         """What to report of a candidate, if anything."""
@@ -68,3 +71,13 @@ def ending(stopping: Stopping, token: int, generated: int) -> tuple[FinishReason
     if token in stopping.stop:
         return "stop", token
     return ("length" if generated >= stopping.max_tokens else None), None
+
+
+def dead_end(rules: Iterable[RuleSpec], rows: Iterable[Row]) -> TransduceError:
+    """Why no token can follow some of the rows of a request with these rules."""
+    if all(row.forbidden for row in rows if not row.candidates):
+        names = ", ".join(dict.fromkeys(rule.name for rule in rules))
+        return RequestError(
+            f"no token can follow: together, the request's rules ({names}) forbid every one; loosen one or leave it out"
+        )
+    return EngineError("no token can follow: the model computed NaN or infinity; load it with a wider dtype")

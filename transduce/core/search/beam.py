@@ -38,9 +38,9 @@ class _Ended:
 
 
 class _Step(NamedTuple):
-    """A candidate for the next round. rank: its parent's."""
+    """A candidate for the next round; of two the lesser is the better. cost: less its total. rank: its parent's."""
 
-    total: float
+    cost: float
     rank: int
     candidate: Candidate
     parent: int
@@ -95,16 +95,16 @@ class Beam:
         """Candidates of all rows, best first; those drawn, where they are."""
         steps = [step for seq_id, row in rows.items() for step in self._steps(seq_id, row)]
         if self._drawn:
-            steps.sort(key=lambda step: (-step.total - step.candidate.noise, step.rank, step.candidate.token))
+            steps.sort(key=lambda step: (step.cost - step.candidate.noise, step.rank, step.candidate.token))
             del steps[self._drawn :]
-        return sorted(steps, key=lambda step: (-step.total, step.rank, step.candidate.token))
+        return sorted(steps)
 
     def _steps(self, seq_id: int, row: Row) -> Iterator[_Step]:
         (rank,) = row.indices
         total = self._live[rank].total
         for candidate in row.candidates:
             assert candidate.logprob is not None
-            yield _Step(total + candidate.logprob, rank, candidate, seq_id, row)
+            yield _Step(-(total + candidate.logprob), rank, candidate, seq_id, row)
 
     def _score(self, node: _Node, length: int) -> float:
         return float(node.total / length**self._beams.length_penalty)
@@ -139,7 +139,7 @@ class Beam:
 
 
 def _follow(before: _Node, step: _Step) -> _Node:
-    return _Node(before, before.length + 1, step.total, step.candidate.token, step.row.logprobs(step.candidate))
+    return _Node(before, before.length + 1, -step.cost, step.candidate.token, step.row.logprobs(step.candidate))
 
 
 def _shared(nodes: set[_Node]) -> _Node:

@@ -1,0 +1,25 @@
+"""Log-probabilities of given tokens, as the model gives them: no rule and no warper has a say.
+
+A row does not depend on other rows.
+"""
+
+from collections.abc import Collection, Sequence
+
+from torch import Tensor
+
+from transduce.core.plan import Candidate, Choice
+from transduce.core.request import Read
+from transduce.models.base import Head
+from transduce.runtime.sampler import Edit, most_likely
+
+
+def targets(head: Head, hidden: Tensor, reads: Sequence[Read], edited: Collection[int], edit: Edit) -> list[Choice]:
+    """Each read's target after its row of hidden [rows, d], and the most likely tokens; `edited` and `edit` unused."""
+    logprobs = head(hidden).float().log_softmax(-1)
+    return [_choice(line, read) for line, read in zip(logprobs, reads, strict=True)]
+
+
+def _choice(logprobs: Tensor, read: Read) -> Choice:
+    assert read.target is not None
+    target = Candidate(read.target, logprobs[read.target].item())
+    return Choice((target,), most_likely(logprobs, read.logprobs or 0))

@@ -172,15 +172,15 @@ def test_gather_returns_what_was_written(backend: AttentionBackend, dtype: torch
 
 @each_backend
 def test_copies_read_all_sources_first(backend: AttentionBackend) -> None:
-    cache = backend.cache(6, 2, 32, BLOCK_SIZE, torch.float32, CPU)
-    k, v = torch.randn(2, 6 * BLOCK_SIZE, 2, 32)
-    backend.write(cache, k, v, torch.arange(6 * BLOCK_SIZE))
-    backend.copy(cache, [(1, 2), (2, 3), (3, 1), (4, 5)])
-    backend.copy(cache, [])
-    got_k, got_v = backend.gather(cache, range(6), 6 * BLOCK_SIZE)
-    for got, written in ((got_k, k), (got_v, v)):
-        blocks = written.view(6, BLOCK_SIZE, 2, 32)[[0, 3, 1, 2, 4, 4]]
-        assert torch.equal(got, blocks.flatten(0, 1))
+    caches = [backend.cache(6, 2, 72, BLOCK_SIZE, torch.float32, CPU) for _ in range(2)]
+    written = torch.randn(2, 2, 6 * BLOCK_SIZE, 2, 72)
+    for cache, (k, v) in zip(caches, written, strict=True):
+        backend.write(cache, k, v, torch.arange(6 * BLOCK_SIZE))
+    backend.copy(caches, [(1, 2), (2, 3), (3, 1), (4, 5)])
+    backend.copy(caches, [])
+    for cache, pages in zip(caches, written, strict=True):
+        for got, rows in zip(backend.gather(cache, range(6), 6 * BLOCK_SIZE), pages, strict=True):
+            assert torch.equal(got, rows.view(6, BLOCK_SIZE, 2, 72)[[0, 3, 1, 2, 4, 4]].flatten(0, 1))
 
 
 @each_backend

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.kernels import load
-from transduce.kernels.linear import Activation, Packed, best, linear, pack, quantize
+from transduce.kernels import load, select
+from transduce.kernels.linear import Activation, Packed, best, linear, pack, quantize, top_k_lse
 
 WIDE = torch.int16
 """Stands for integer weights that meet activations of two integers each."""
@@ -199,6 +199,23 @@ def test_the_best_is_the_first_of_the_greatest(library: CDLL, kind: torch.dtype)
         assert torch.equal(indices, scores.argmax(-1))
         assert torch.equal(greatest, scores.amax(-1))
         assert indices[0] == 40
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(("rows", "outputs", "k"), [(1, 4, 3), (17, 2080, 5), (40, 1003, 300), (260, 1024, 4)])
+def test_the_best_and_the_sum_are_those_of_all_outputs(
+    library: CDLL, kind: torch.dtype, rows: int, outputs: int, k: int
+) -> None:
+    weight, bias = values(outputs, 40), values(outputs)
+    weight[outputs // 2], bias[outputs // 2] = weight[1].clone(), bias[1].clone()
+    packed = made(library, weight, bias, kind, Activation.NONE)
+    x = values(rows, 41)[:, :40].bfloat16()
+    x[0], x[-1] = torch.nan, 3 * weight[1]
+    found = top_k_lse(library, packed, x, k)
+    expected = select.top_k_lse(library, linear(library, packed, x, torch.float32), k)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+    assert found[1][-1, :2].tolist() == [1, outputs // 2]
 
 
 def test_a_row_without_numbers_has_no_best(library: CDLL) -> None:

@@ -104,8 +104,8 @@ class AttentionBackend(ABC):
         """Store k, v [tokens, kv_heads, head_dim] at slots [tokens] (block * block_size + offset), int64."""
 
     @abstractmethod
-    def copy(self, cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy whole blocks (source, destination); all sources are read before any destination is written."""
+    def copy(self, caches: Sequence[Tensor], pairs: Sequence[tuple[int, int]]) -> None:
+        """In each cache, all of one shape, copy blocks (source, destination): all sources are read before any write."""
 
     @abstractmethod
     def gather(self, cache: Tensor, blocks: Sequence[int], length: int) -> tuple[Tensor, Tensor]:

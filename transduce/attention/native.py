@@ -86,11 +86,8 @@ class Native(Pages):
     def write(self, cache: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> None:
         paged.write(self._kernels, cache, k, v, slots)
 
-    def copy(self, cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
-        # torch's indexed copies hand a few kilobytes out to threads, which takes ten times as long.
-        blocks = cache.view(torch.uint8).numpy()
-        source, destination = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        blocks[destination] = blocks[source]
+    def copy(self, caches: Sequence[Tensor], pairs: Sequence[tuple[int, int]]) -> None:
+        paged.copy(self._kernels, caches, pairs)
 
     def gather(self, cache: Tensor, blocks: Sequence[int], length: int) -> tuple[Tensor, Tensor]:
         k, v = paged.rows(cache.index_select(0, torch.tensor(blocks, dtype=torch.int64)))

@@ -35,10 +35,11 @@ class Pages(AttentionBackend):
             return torch.zeros(shape, dtype=dtype, device=device)
         return _zeros(math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
 
-    def copy(self, cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
-        ids = torch.tensor(pairs, dtype=torch.int64, device=cache.device).view(-1, 2)
-        source, destination = ids.unbind(1)
-        cache.index_copy_(0, destination, cache.index_select(0, source))
+    def copy(self, caches: Sequence[Tensor], pairs: Sequence[tuple[int, int]]) -> None:
+        for cache in caches:
+            ids = torch.tensor(pairs, dtype=torch.int64, device=cache.device).view(-1, 2)
+            source, destination = ids.unbind(1)
+            cache.index_copy_(0, destination, cache.index_select(0, source))
 
 
 class RowPages(Pages):

@@ -4,7 +4,7 @@ Integer layers quantize each row of activations by its own largest magnitude, to
 depends on the other rows. Knows no scheme: where integers and scales come from is the caller's business.
 """
 
-from ctypes import CDLL, POINTER, Structure, addressof, byref, c_int32, c_int64, c_void_p
+from ctypes import CDLL, POINTER, Structure, addressof, byref, c_int, c_int32, c_int64, c_void_p
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -138,6 +138,22 @@ def best(library: CDLL, w: Packed, x: Tensor) -> tuple[Tensor, Tensor]:
     return values, indices
 
 
+def top_k_lse(library: CDLL, w: Packed, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """`select.top_k_lse` of x · weightᵀ + bias in float32, bit for bit, which never is in memory as a whole.
+
+    x [rows, in]: float32 or bfloat16; 1 <= k <= out.
+    """
+    assert w.activation is Activation.NONE
+    assert x.shape[1] == w.inputs
+    assert x.stride(1) == 1
+    assert 1 <= k <= w.outputs
+    rows = x.shape[0]
+    values, indices, lse = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64), torch.empty(rows)
+    outputs = (values.data_ptr(), indices.data_ptr(), lse.data_ptr())
+    _kernel(library, "td_linear_top_k")(w.address, rows, byref(_matrix(x)), k, *outputs)
+    return values, indices, lse
+
+
 class _Linear(Structure):
     """`Linear` of linear.h."""
 
@@ -190,6 +206,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "td_pack": (c_int32, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
     "td_linear": (c_void_p, c_int64, *[c_void_p, c_int64, c_int32] * 2, *[c_void_p, c_int64] * 2),
     "td_linear_best": (c_void_p, c_int64, POINTER(_Matrix), c_void_p, c_void_p),
+    "td_linear_top_k": (c_void_p, c_int64, POINTER(_Matrix), c_int, c_void_p, c_void_p, c_void_p),
 }
 
 

@@ -11,6 +11,7 @@ from transduce.kernels import lookup, norm, select
 from transduce.kernels.linear import TYPES, Activation, Kind, Packed
 from transduce.kernels.linear import best as run_best
 from transduce.kernels.linear import linear as run_linear
+from transduce.kernels.linear import top_k_lse as run_top_k_lse
 from transduce.kernels.load import library
 from transduce.kernels.opaque import define, opaque, recording
 
@@ -32,6 +33,13 @@ def linear_best(w: Packed, x: Tensor) -> tuple[Tensor, Tensor]:
     native = library()
     assert native is not None, "packed weights are made where there are kernels"
     return run_best(native, w, x)
+
+
+def linear_top_k_lse(w: Packed, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """kernels.linear.top_k_lse with the library of this process; not for a forward that may be recorded."""
+    native = library()
+    assert native is not None, "packed weights are made where there are kernels"
+    return run_top_k_lse(native, w, x, k)
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Reads and writes of a paged KV cache: the kernels' arguments, declared once.
+"""Reads, writes and copies of a paged KV cache: the kernels' arguments, declared once.
 
 A cache [blocks, 2 (keys, values), kv_heads, ...] is contiguous. Its words of four bytes hold one float32, two bfloat16
 or four int8, those that one dot product takes: keys lie as [head_dim / word, block_size, word], values as
@@ -6,11 +6,12 @@ or four int8, those that one dot product takes: keys lie as [head_dim / word, bl
 these floats [block_size] come after it, and bytes of keys have 128 added. Knows no block table's owner, and no step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import CDLL, POINTER, Structure, byref, c_float, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -133,6 +134,13 @@ def write(library: CDLL, pages: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> 
     tape.run(_kernel(library, "write", k.dtype, pages.dtype), (byref(arguments),), pages, k, v, slots)
 
 
+def copy(library: CDLL, caches: Sequence[Tensor], pairs: Sequence[tuple[int, int]]) -> None:
+    """In each cache, all of one shape, copy blocks (source, destination): all sources are read before any write."""
+    ids = np.array(pairs, dtype=np.int64)
+    addresses = (c_void_p * len(caches))(*(cache.data_ptr() for cache in caches))
+    _copy_kernel(library)(addresses, len(caches), caches[0][0].nbytes, ids.ctypes.data, len(pairs))
+
+
 def _rows(x: Tensor, pages: Tensor) -> Tensor:
     """x [tokens, heads, head_dim] in the pages' dtype, or in its own where pages are integers; each row contiguous."""
     dtype = x.dtype if pages.dtype == torch.int8 else pages.dtype
@@ -193,4 +201,11 @@ ARGUMENTS = {"read": _Read, "write": _Write}
 def _kernel(library: CDLL, name: str, dtype: torch.dtype, pages: torch.dtype) -> Callable[..., None]:
     kernel = library[f"td_paged_{name}_{NAMES[dtype]}_{NAMES[pages]}"]
     kernel.argtypes, kernel.restype = [POINTER(ARGUMENTS[name])], None
+    return kernel
+
+
+@cache
+def _copy_kernel(library: CDLL) -> Callable[..., None]:
+    kernel = library["td_copy_blocks"]
+    kernel.argtypes, kernel.restype = (POINTER(c_void_p), c_int64, c_int64, c_void_p, c_int64), None
     return kernel

@@ -18,10 +18,11 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from transduce import models
-from transduce.core.request import EncoderItem, RuleSpec
-from transduce.errors import CheckpointError
+from transduce.core.request import EncoderItem, RuleSpec, Scored
+from transduce.errors import CheckpointError, RequestError
 from transduce.layers.build import Builder
 from transduce.layers.step import EncoderBatch, StepInput
+from transduce.media.audio import Samples
 from transduce.rules.base import LogitsRule
 
 Decode = Callable[[Sequence[int]], str]
@@ -36,6 +37,12 @@ class Head(Protocol):
 
     def best(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The greatest value of each row and its index, the lowest of equals: two [reads]."""
+
+    def top_k_lse(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The k greatest values of each row, best first, their indices, and the log-sum-exp of all.
+
+        float32 and int64 [reads, k], float32 [reads]; k is at most vocab. Of equals the lower index comes first.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,21 @@ class Model(ABC):
         """Decoder hidden rows [tokens, d], final norm included. No host sync, no data-dependent shape."""
 
 
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How a speech model measures time, all but `rate` and `zero` in samples of its audio.
+
+    rate: samples a second. window: what the encoder takes at once. frame: windows start at multiples of it. step: from
+    one timestamp to the next. zero: the token of timestamp 0; those of later ones follow it, and no text token does.
+    """
+
+    rate: int
+    window: int
+    frame: int
+    step: int
+    zero: int
+
+
 class Processor(ABC):
     """One family's way from text and media to ids and encoder items. Each method raises RequestError on bad input."""
 
@@ -107,6 +129,10 @@ class Processor(ABC):
     def source_ids(self, text: str) -> list[int]:
         """Encoder token ids of a text, special tokens included."""
 
+    def target_ids(self, text: str) -> list[int]:
+        """Decoder token ids of a whole answer as the model learns it, special tokens included but the start token."""
+        raise RequestError(f"this model's answers are not scored; leave out the target {text!r}")
+
     @abstractmethod
     def item(self, source: object) -> EncoderItem:
         """One encoder item from token ids (text families) or from `audio` as media/audio.py takes it."""
@@ -120,6 +146,19 @@ class Processor(ABC):
         if self.tokenizer is None:
             return None
         return partial(self.tokenizer.decode, skip_special_tokens=skip_special_tokens)
+
+    @property
+    def clock(self) -> Clock:
+        """How the model measures time, if it writes timestamps."""
+        raise RequestError("this model writes no timestamps; its audio is not cut at them")
+
+    def level(self, recording: Samples) -> float:
+        """What the features of a recording's excerpts owe to the whole of it, a number of the family's own."""
+        raise RequestError("this model takes no excerpts of recordings")
+
+    def probe(self, start: Sequence[int], options: Mapping[str, object]) -> Scored | None:
+        """What the options ask about the ids `start` from which the decoder starts: how likely there is no speech."""
+        return None
 
     @abstractmethod
     def decoder_ids(self, prompt: str | Sequence[int] | None, options: Mapping[str, object]) -> tuple[int, ...]:

@@ -87,6 +87,9 @@ class LMHead:
     def best(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         return self.linear.best(self._scaled(hidden))
 
+    def top_k_lse(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        return self.linear.top_k_lse(self._scaled(hidden), k)
+
     def _scaled(self, hidden: Tensor) -> Tensor:
         return hidden if self.scale == 1.0 else hidden * self.scale
 
@@ -108,6 +111,10 @@ class TextProcessor(Processor):
 
     def source_ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text)(text, verbose=False)["input_ids"]
+        return ids
+
+    def target_ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text)(text_target=text, verbose=False)["input_ids"]
         return ids
 
     def item(self, source: object) -> EncoderItem:

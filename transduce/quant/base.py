@@ -61,6 +61,14 @@ class Linear(ABC):
         """Of each row of self(x) the greatest value and its index, the lowest of equals: two [rows]."""
         return ops.best(self(x))
 
+    def top_k_lse(self, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each row of self(x) the k greatest values, best first, their indices, and the log-sum-exp.
+
+        float32 [rows, k], int64 [rows, k] and float32 [rows]; k is at most out. Of equals the lower index comes first.
+        """
+        values = self(x)
+        return ops.top_k_lse(values, min(k, values.shape[1]))
+
 
 class Scheme(ABC):
     """How the weight of a linear layer, or of a table of tokens, is stored and used.

@@ -43,6 +43,9 @@ class NativeLinear(Linear):
     def best(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return ops.linear_best(self.packed, x)
 
+    def top_k_lse(self, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        return ops.linear_top_k_lse(self.packed, x, min(k, self.packed.outputs))
+
 
 def available(device: torch.device) -> bool:
     """Whether the kernels can serve tensors there."""

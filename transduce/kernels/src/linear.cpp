@@ -3,6 +3,7 @@
 
 #include "epilogue.h"
 #include "rows.h"
+#include "select.h"
 #include "team.h"
 
 namespace {
@@ -84,16 +85,22 @@ void multiply(const Job<K>& job, const Packed& x, const Target& target, int64_t 
     }
 }
 
-// Few rows: all threads share the packed rows and divide the outputs. target_of(member): where its results go.
-template <Kind K, class TargetOf> void few_rows(const Job<K>& job, TargetOf target_of) {
+// All rows, packed by all threads.
+template <Kind K> void pack(const Job<K>& job, const Packed& packed) {
     constexpr int64_t STEP_ROWS = STEP / terms(K); // that fill a tile
     const int64_t count = job.rows * terms(K);
-    const Packed packed(K, count, job.w.in);
-    const bool parallel = job.parallel();
-    share(round_up(count, STEP) / STEP, parallel && count * job.w.in >= PACKED_ALONE, [&](int64_t tile, int) {
+    share(round_up(count, STEP) / STEP, job.parallel() && count * job.w.in >= PACKED_ALONE, [&](int64_t tile, int) {
         const int64_t from = tile * STEP_ROWS, to = from + STEP_ROWS < job.rows ? from + STEP_ROWS : job.rows;
         pack_rows<K>(job.x, job.w.in, from, to, packed.tile(tile * STEP), packed.scale(tile * STEP));
     });
+}
+
+// Few rows: all threads share the packed rows and divide the outputs. target_of(member): where its results go.
+template <Kind K, class TargetOf> void few_rows(const Job<K>& job, TargetOf target_of) {
+    const int64_t count = job.rows * terms(K);
+    const Packed packed(K, count, job.w.in);
+    const bool parallel = job.parallel();
+    pack(job, packed);
     const int64_t units = job.units(), most = team_size() * 4, pieces = !parallel ? 1 : units < most ? units : most;
     share(pieces, parallel, [&](int64_t piece, int member) {
         const TileScope tiles;
@@ -124,6 +131,64 @@ template <Kind K> void linear(const Linear& w, const Matrix& x, int64_t rows, co
 template <Kind K> void best(const Linear& w, const Matrix& x, int64_t rows, Leader* leaders) {
     const Job<K> job{w, x, rows, finish_best<K, 2>, finish_best<K, 4>};
     few_rows(job, [&](int member) { return Target{{}, nullptr, nullptr, leaders + member * rows}; });
+}
+
+// Outputs [from, from + SPAN) of a layer, or as many as there are.
+Linear span_of(Kind kind, const Linear& w, int64_t from) {
+    Linear span = w;
+    span.panels += from / LANES * steps_of(kind, w.in) * TILE;
+    if (w.bias) span.bias += from;
+    if (w.scale) span.scale += from;
+    if (w.offset) span.offset += from;
+    span.out = std::min(w.out - from, SPAN);
+    return span;
+}
+
+// One thread's: a span of every row's outputs, and the best of each row so far.
+struct Scratch {
+    static constexpr int64_t ROW = SPAN + LANES; // no power of two: rows would contend for a few places in the cache
+    Scratch(int64_t rows, int k) : outputs(rows * ROW * int64_t(sizeof(float))), best(rows, Best(k)) {}
+    float* row(int64_t row) const { return reinterpret_cast<float*>(outputs.get()) + row * ROW; }
+    Buffer outputs;
+    std::vector<Best> best;
+};
+
+// Up to ROWS_AT_A_TIME rows, the first of which is row `first` of what is asked. Every thread makes a span of outputs
+// at a time, and looks through it while it is in the cache.
+template <Kind K> void top_k(const Linear& w, const Matrix& x, int64_t first, int64_t rows, const Ranks& ranks) {
+    const Job<K> job{w, x, rows, nullptr, nullptr};
+    const Packed packed(K, rows * terms(K), w.in);
+    pack(job, packed);
+    const int64_t spans = spans_of(w.out), k = ranks.k;
+    std::vector<Mass> masses(rows * spans);
+    PerMember<Scratch> scratch;
+    share(spans, job.parallel(), [&](int64_t span, int member) {
+        const TileScope tiles;
+        Scratch& own = scratch.of(member, rows, ranks.k);
+        const Linear part = span_of(K, w, span * SPAN);
+        const Target target{{own.row(0), Scratch::ROW, F32}, nullptr, nullptr, nullptr};
+        const Job<K> piece{part, x, rows, finish_of<K, 2>(part, target), finish_of<K, 4>(part, target)};
+        multiply<K>(piece, packed, target, 0, rows * terms(K), 0, piece.units());
+        for (int64_t row = 0; row < rows; row++) {
+            own.best[row].look(own.row(row), part.out, span * SPAN);
+            masses[row * spans + span] = mass_of(own.row(row), part.out);
+        }
+    });
+    const std::vector<Scratch*> made = scratch.made();
+    const int64_t width = int64_t(made.size()) * k;
+    std::vector<Candidate> found(width);
+    for (int64_t row = 0; row < rows; row++) {
+        for (size_t i = 0; i < made.size(); i++) made[i]->best[row].write(&found[i * k]);
+        ranks.write(first + row, found.data(), width, &masses[row * spans], spans);
+    }
+}
+
+template <Kind K> void top_k(const Linear& w, const Matrix& x, int64_t rows, const Ranks& ranks) {
+    const int64_t row_bytes = x.row * (x.type == F32 ? 4 : 2);
+    for (int64_t first = 0; first < rows; first += ROWS_AT_A_TIME) {
+        const Matrix some{static_cast<uint8_t*>(x.data) + first * row_bytes, x.row, x.type};
+        top_k<K>(w, some, first, std::min(rows - first, ROWS_AT_A_TIME), ranks);
+    }
 }
 
 } // namespace
@@ -157,4 +222,15 @@ TD_EXPORT void td_linear_best(const Linear* w, int64_t rows, const Matrix* x, fl
         values[row] = first.value;
         indices[row] = first.index;
     }
+}
+
+// The k greatest of x · weights + bias in each row, values and indices [rows, k], best first, and lse [rows], as of
+// td_top_k over all outputs; without the activation.
+TD_EXPORT void td_linear_top_k(const Linear* w, int64_t rows, const Matrix* x, int k, float* values, int64_t* indices,
+                               float* lse) {
+    const Ranks ranks{k, values, indices, lse};
+    if (w->kind == FLOAT32) top_k<FLOAT32>(*w, *x, rows, ranks);
+    else if (w->kind == BFLOAT16) top_k<BFLOAT16>(*w, *x, rows, ranks);
+    else if (w->kind == INT8) top_k<INT8>(*w, *x, rows, ranks);
+    else top_k<INT8X2>(*w, *x, rows, ranks);
 }

@@ -6,7 +6,7 @@
 #include "vec.h"
 
 // Below this many elements a second thread costs more than it brings.
-constexpr int64_t PARALLEL_FROM = 96 * 1024;
+constexpr int64_t PARALLEL_FROM = 16 * 1024;
 
 // The sum of term(i, n), which gives n values at i and zeros after them, over a row of d.
 template <class Term> TD_INLINE float sum_over(int64_t d, Term term) {
@@ -56,7 +56,7 @@ template <class X, class W> static void rms_norm_row(const X* x, const W* weight
 
 // work(row) for every row, a few at a time.
 template <class Work> static void by_rows(int64_t rows, int64_t d, Work work) {
-    const int64_t step = 32;
+    const int64_t step = 8;
     share((rows + step - 1) / step, rows * d >= PARALLEL_FROM, [&](int64_t piece, int) {
         for (int64_t r = piece * step; r < rows && r < (piece + 1) * step; r++) work(r);
     });

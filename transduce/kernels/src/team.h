@@ -24,6 +24,14 @@ template <class T> class PerMember {
         return *own;
     }
 
+    // Those of members that asked.
+    std::vector<T*> made() const {
+        std::vector<T*> found;
+        for (const std::unique_ptr<T>& own : all_)
+            if (own) found.push_back(own.get());
+        return found;
+    }
+
   private:
     std::vector<std::unique_ptr<T>> all_ = std::vector<std::unique_ptr<T>>(team_size());
 };

@@ -16,8 +16,11 @@ from rich.console import Console
 from tests.frontend.fakes import EOS, FIRST, PAD, EchoEngine, frontend
 from transduce.core.params import SamplingParams
 from transduce.core.request import Delta, Output
+from transduce.errors import EngineError
 from transduce.frontend import progress
-from transduce.frontend.batch import Batch, Work
+from transduce.frontend.batch import Batch
+from transduce.frontend.collector import refused
+from transduce.frontend.dialogue import Work, once
 from transduce.frontend.outputs import CompletionOutput, Logprob, RequestOutput
 from transduce.frontend.progress import Bar
 
@@ -25,8 +28,9 @@ from transduce.frontend.progress import Bar
 def run(
     prompts: Sequence[object], engine: EchoEngine | None = None, ahead: int = 8, **params: Any
 ) -> list[RequestOutput]:
-    work = [Work(prompt, SamplingParams(**params)) for prompt in prompts]
-    return Batch(engine or EchoEngine(), frontend(), work, ahead=ahead, ids=map(str, count())).run()
+    dialogues = [once(Work(prompt, SamplingParams(**params))) for prompt in prompts]
+    ids = map(str, count())
+    return Batch(engine or EchoEngine(), frontend(), dialogues, ahead=ahead, ids=ids, refused=refused).run()
 
 
 def answer(prompt: object, **params: Any) -> CompletionOutput:
@@ -96,7 +100,7 @@ def test_a_step_that_fails_ends_its_requests_only() -> None:
         def step(self) -> list[Output]:
             if self.steps == 1 and "0" in self.requests:
                 self.abort("0")
-                return [Output("0", finished=True, error="the step failed")]
+                return [Output("0", finished=True, error=EngineError("the step failed"))]
             return super().step()
 
     first, second = run(["one", "two"], Failing(), ahead=1)

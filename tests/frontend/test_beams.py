@@ -69,8 +69,9 @@ def test_more_answers_than_beams_are_refused(width: int) -> None:
         resolve(BeamSearchParams(beam_width=width, num_return_sequences=4))
 
 
-def test_what_beams_need_and_lack_is_refused_with_beams() -> None:
-    missing = (("renormalize_logits", True),)
-    assert resolve(missing_with_beams=missing).beams is None
-    with pytest.raises(RequestError, match=r"renormalize_logits=True.*beam_width=1 decodes greedily"):
-        resolve(num_beams=2, missing_with_beams=missing)
+def test_log_probabilities_are_normalised_again_where_beams_compare_them() -> None:
+    asked = [SamplingParams(), BeamSearchParams(beam_width=2), BeamSearchParams(beam_width=2, temperature=1.0)]
+    found = [resolve(params, renormalize_logits=True) for params in asked]
+    assert [[rule.name for rule in decoding.rules] for decoding in found] == [[], ["renormalize"], []]
+    assert [decoding.sampling and decoding.sampling.normalized for decoding in found] == [None, None, True]
+    assert resolve(BeamSearchParams(beam_width=2, renormalize_logits=False), renormalize_logits=True).rules == ()

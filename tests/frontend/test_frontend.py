@@ -1,15 +1,19 @@
 """From a prompt to a request: ids, lengths, keys and what is refused."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
 
-from tests.frontend.fakes import BOS, EOS, FIRST, ROWS, VOCABULARY, frontend
+from tests.frontend.fakes import BOS, EOS, FIRST, ROWS, VOCABULARY, ByteTokenizer, FakeProcessor, frontend
 from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.core.request import Beams, RuleSpec, Span, Stopping
 from transduce.errors import CapacityError, MediaError, RequestError
 from transduce.frontend.frontend import Frontend, Job
 from transduce.frontend.generation_config import Defaults
+from transduce.frontend.readers import LONG
 
 
 def job(prompt: object, front: Frontend | None = None, **params: Any) -> Job:
@@ -169,3 +173,39 @@ def test_without_a_tokenizer_only_ids_are_served() -> None:
     for params in ({"stop": "x"}, {"bad_words": ["x"]}):
         with pytest.raises(RequestError, match="no tokenizer was loaded"):
             job([5, 6], front, **params)
+
+
+class Slow(FakeProcessor):
+    """Reads "slow…" only once it is told to."""
+
+    reads, may = Event(), Event()
+
+    def source_ids(self, text: str) -> list[int]:
+        if text.startswith("slow"):
+            self.reads.set()
+            assert self.may.wait(60)
+        return super().source_ids(text)
+
+
+def test_a_long_text_holds_no_other_up() -> None:
+    front = replace(frontend(), processor=Slow(None, ByteTokenizer()), max_source=None)
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(job, "slow" + "w" * LONG, front)
+        assert Slow.reads.wait(60)
+        short = job("hi", front, bad_words=["x"])
+        assert short.decode is not None
+        assert short.decode(ids("hi")) == "hi"
+        assert not long.done()
+        Slow.may.set()
+        assert len(long.result().ids or ()) == LONG + 5
+
+
+def test_what_must_be_too_long_is_refused_unread() -> None:
+    Slow.reads.clear()
+    front = replace(frontend(), processor=Slow(None, ByteTokenizer()), max_source=9)
+    with pytest.raises(CapacityError, match=r"has 2305 characters .* shorten it to 2304"):
+        job(f"{'slow':2305}", front)
+    assert not Slow.reads.is_set()
+    with pytest.raises(CapacityError, match="has 2305 tokens"):
+        job(f"{'hi':2304}", front)
+    assert job(f"{'hi':2305}", front, truncate_prompt_tokens=4).truncated == 2302

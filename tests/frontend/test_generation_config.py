@@ -11,14 +11,7 @@ from transformers import GenerationConfig
 
 from transduce.core.params import NUMBERS
 from transduce.errors import ConfigError
-from transduce.frontend.generation_config import (
-    HARMLESS,
-    MISSING,
-    MISSING_WHEN_SAMPLING,
-    MISSING_WITH_BEAMS,
-    Defaults,
-    load,
-)
+from transduce.frontend.generation_config import HARMLESS, MISSING, MISSING_WHEN_SAMPLING, Defaults, load
 
 
 def test_fields_are_read() -> None:
@@ -34,6 +27,8 @@ def test_fields_are_read() -> None:
             "lang_to_id": {"<|en|>": 7, "<|de|>": 8},
             "language": "<|de|>",
             "temperature": 1,
+            "encoder_no_repeat_ngram_size": 3,
+            "renormalize_logits": True,
         },
         {"eos_token_id": 9},
     )
@@ -47,6 +42,8 @@ def test_fields_are_read() -> None:
         languages={"en": 7, "de": 8},
         language="de",
         temperature=1,
+        encoder_no_repeat_ngram_size=3,
+        renormalize_logits=True,
     )
 
 
@@ -86,7 +83,7 @@ def test_every_field_of_transformers_is_decided_on(caplog: pytest.LogCaptureFixt
 
 
 def test_a_field_is_decided_on_once() -> None:
-    assert not set(HARMLESS.split()) & (MISSING.keys() | MISSING_WHEN_SAMPLING.keys() | MISSING_WITH_BEAMS.keys())
+    assert not set(HARMLESS.split()) & (MISSING.keys() | MISSING_WHEN_SAMPLING.keys())
 
 
 def test_an_unknown_field_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +96,6 @@ def test_an_unknown_field_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("encoder_no_repeat_ngram_size", 3),
         ("encoder_repetition_penalty", 1.5),
         ("guidance_scale", 2.0),
         ("penalty_alpha", 0.6),
@@ -161,6 +157,7 @@ def test_a_field_of_the_wrong_type_is_an_error_that_names_it(name: str, value: o
         ("repetition_penalty", float("inf"), str(NUMBERS["repetition_penalty"])),
         ("repetition_penalty", 0, str(NUMBERS["repetition_penalty"])),
         ("no_repeat_ngram_size", -1, "a whole number >= 0"),
+        ("encoder_no_repeat_ngram_size", 2.0, "a whole number >= 0"),
         ("bad_words_ids", [[]], "a non-empty list of token ids or a list of such"),
         ("bad_words_ids", [["a"]], "a non-empty list of token ids or a list of such"),
         ("bad_words_ids", [[None]], "a non-empty list of token ids or a list of such"),
@@ -198,11 +195,6 @@ def test_beams_are_read(early_stopping: bool | str) -> None:
     config = {"num_beams": 4, "num_return_sequences": 2, "length_penalty": 2, "early_stopping": early_stopping}
     expected = Defaults(num_beams=4, num_return_sequences=2, length_penalty=2, early_stopping=early_stopping)  # type: ignore[arg-type]
     assert load(config, {}) == load(None, config) == expected
-
-
-def test_what_beams_lack_is_kept_for_requests_with_beams() -> None:
-    assert load({"renormalize_logits": True}, {}).missing_with_beams == (("renormalize_logits", True),)
-    assert load({"renormalize_logits": False}, {}) == Defaults()
 
 
 def test_several_samples_are_the_requests_to_ask_for() -> None:

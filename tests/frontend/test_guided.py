@@ -169,9 +169,13 @@ def test_choices_that_the_tokenizer_changes_are_spelled_in_any_tokens() -> None:
     [
         (guidance(None), "no tokenizer was loaded"),
         (guidance(text_tokenizer(), eos=()), "no EOS token"),
-        (guidance(text_tokenizer(), forced_bos=3), "forces answers to begin with token 3"),
     ],
 )
 def test_checkpoints_that_cannot_are_told(made: Guidance, said: str) -> None:
     with pytest.raises(RequestError, match=f"guided_regex: .*{said}"):
         made.structure(Guided("regex", "a"))
+
+
+def test_an_answer_that_is_made_to_begin_with_text_has_no_structure() -> None:
+    with pytest.raises(RequestError, match=r"guided_regex: .* begin with token 3, .* forced_bos_token_id=-1 does"):
+        guidance(text_tokenizer()).structure(Guided("regex", "a"), forced_bos=3)

@@ -13,7 +13,7 @@ from transduce.errors import ConfigError, RequestError
 from transduce.frontend.generation_config import Defaults
 from transduce.frontend.sampling import GENERATE_TOP_K, Decoding, Resolver
 
-PROMPT, ROOM = 2, 50
+PROMPT, ROOM, SOURCE = 2, 50, (5, 6, EOS)
 
 
 def resolver(**defaults: Any) -> Resolver:
@@ -21,7 +21,7 @@ def resolver(**defaults: Any) -> Resolver:
 
 
 def resolve(params: GenerationParams | None = None, prompt: int = PROMPT, **defaults: Any) -> Decoding:
-    return resolver(**defaults).resolve(params or SamplingParams(), prompt, ROOM, ROOM)
+    return resolver(**defaults).resolve(params or SamplingParams(), prompt, ROOM, ROOM, source=SOURCE)
 
 
 def drawn(params: SamplingParams, **defaults: Any) -> tuple[float, int, float, float]:
@@ -137,18 +137,18 @@ def test_rules_of_the_checkpoint() -> None:
         SamplingParams(),
         repetition_penalty=1.2,
         no_repeat_ngram_size=3,
+        encoder_no_repeat_ngram_size=2,
         bad_words=((4,), (5, 6)),
         min_length=10,
-        forced_bos=7,
         suppress_tokens=(8,),
         begin_suppress_tokens=(9,),
     )
     assert found == {
         "repetition_penalty": (1.2,),
         "no_repeat_ngram": (3,),
+        "encoder_no_repeat_ngram": (2, SOURCE),
         "bad_words": (((4,), (5, 6)), (EOS,)),
         "min_tokens": (10, (EOS,)),
-        "forced_bos": (7,),
         "suppress_tokens": ((8,),),
         "begin_suppress_tokens": (PROMPT, (9,)),
     }
@@ -177,10 +177,61 @@ def test_rules_of_the_request() -> None:
     assert specs(SamplingParams(repetition_penalty=1.0), repetition_penalty=1.2) == {}
 
 
+CHECKPOINT: dict[str, Any] = {
+    "repetition_penalty": 1.2,
+    "no_repeat_ngram_size": 3,
+    "encoder_no_repeat_ngram_size": 2,
+    "bad_words": ((4,),),
+    "forced_bos": 7,
+    "forced_eos": (EOS,),
+    "suppress_tokens": (8,),
+    "begin_suppress_tokens": (9,),
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "off", "other", "args"),
+    [
+        ("repetition_penalty", {"repetition_penalty": 1.0}, {"repetition_penalty": 2.0}, (2.0,)),
+        ("no_repeat_ngram", {"no_repeat_ngram_size": 0}, {"no_repeat_ngram_size": 4}, (4,)),
+        (
+            "encoder_no_repeat_ngram",
+            {"encoder_no_repeat_ngram_size": 0},
+            {"encoder_no_repeat_ngram_size": 4},
+            (4, SOURCE),
+        ),
+        ("bad_words", {"bad_words": []}, {"bad_words": [[5]]}, (((4,), (5,)), (EOS,))),
+        ("forced_bos", {"forced_bos_token_id": -1}, {"forced_bos_token_id": 4}, (4,)),
+        ("forced_eos", {"forced_eos_token_id": -1}, {"forced_eos_token_id": 4}, (1 + ROOM, (4,))),
+        ("forced_eos", {"forced_eos_token_id": []}, {"forced_eos_token_id": [4, 5]}, (1 + ROOM, (4, 5))),
+        ("suppress_tokens", {"suppress_tokens": []}, {"suppress_tokens": [4]}, ((4,),)),
+        ("begin_suppress_tokens", {"begin_suppress_tokens": []}, {"begin_suppress_tokens": [4]}, (2, (4,))),
+    ],
+)
+def test_a_request_overrides_the_checkpoint_and_turns_it_off(
+    rule: str, off: dict[str, Any], other: dict[str, Any], args: tuple[object, ...]
+) -> None:
+    whole = specs(SamplingParams(), 1, **CHECKPOINT)
+    assert rule in whole
+    begin = {"begin_suppress_tokens": (1, (9,))} if rule == "forced_bos" else {}
+    without = {name: value for name, value in whole.items() if name != rule} | begin
+    assert specs(SamplingParams(**off), 1, **CHECKPOINT) == without
+    assert specs(SamplingParams(**other), 1, **CHECKPOINT) == whole | {rule: args}
+    assert {*specs(SamplingParams(**other), 1)} == {rule}
+
+
 @pytest.mark.parametrize(("prompt", "forced", "begin"), [(1, 7, 2), (1, None, 1), (3, 7, 3)])
 def test_suppression_begins_after_a_forced_bos(prompt: int, forced: int | None, begin: int) -> None:
     found = specs(SamplingParams(), prompt, forced_bos=forced, begin_suppress_tokens=(9,))
     assert found["begin_suppress_tokens"] == (begin, (9,))
+    assert ("forced_bos" in found) == (begin == 2)
+
+
+def test_what_an_encoder_reads_that_is_no_tokens_cannot_be_repeated() -> None:
+    listening = resolver(encoder_no_repeat_ngram_size=2)
+    assert listening.resolve(SamplingParams(), PROMPT, ROOM, ROOM).rules == ()
+    with pytest.raises(RequestError, match=r"encoder_no_repeat_ngram_size=3: this model's encoder reads no tokens"):
+        listening.resolve(SamplingParams(encoder_no_repeat_ngram_size=3), PROMPT, ROOM, ROOM)
 
 
 @pytest.mark.parametrize(("name", "value"), [("min_new_tokens", 8), ("min_length", PROMPT + 8)])
@@ -199,18 +250,9 @@ def test_every_rule_exists_and_rules_stand_in_the_order_of_their_ranks() -> None
         allowed_token_ids=[4],
         min_tokens=3,
     )
-    decoding = resolve(
-        params,
-        repetition_penalty=1.2,
-        no_repeat_ngram_size=3,
-        bad_words=((4,),),
-        forced_bos=7,
-        forced_eos=(EOS,),
-        suppress_tokens=(8,),
-        begin_suppress_tokens=(9,),
-    )
+    decoding = resolve(params, 1, **CHECKPOINT, num_beams=2, renormalize_logits=True)
     ranks = [rules.build(spec, VOCABULARY, torch.device("cpu")).rank for spec in decoding.rules]
-    assert len(ranks) == 12
+    assert len(ranks) == 14
     assert ranks == sorted(ranks)
 
 
@@ -221,6 +263,10 @@ def test_every_rule_exists_and_rules_stand_in_the_order_of_their_ranks() -> None
         {"logit_bias": {VOCABULARY: 1.0}},
         {"allowed_token_ids": [VOCABULARY]},
         {"bad_words": [[VOCABULARY]]},
+        {"suppress_tokens": [VOCABULARY]},
+        {"begin_suppress_tokens": [VOCABULARY]},
+        {"forced_bos_token_id": VOCABULARY},
+        {"forced_eos_token_id": VOCABULARY},
     ],
 )
 def test_ids_outside_the_vocabulary_are_refused(params: dict[str, Any]) -> None:

@@ -55,6 +55,7 @@ def test_a_family_brings_its_own_rules() -> None:
         (RuleSpec("choices", (((1,), ()), (2,), 0)), r"choices is empty; give at least one token id"),
         (RuleSpec("choices", (((1, 99),), (2,), 0)), r"choices has token id 99; ids go from 0 to 9"),
         (RuleSpec("no_repeat_ngram", (0,)), r"no_repeat_ngram is 0; give a whole number of at least 1"),
+        (RuleSpec("encoder_no_repeat_ngram", (0, (1,))), r"encoder_no_repeat_ngram is 0; give a whole number of at"),
         (RuleSpec("bad_words", (((1,), ()),)), r"bad_words is empty; give at least one token id"),
         (RuleSpec("bad_words", (((1, 99),),)), r"bad_words has token id 99; ids go from 0 to 9"),
         (RuleSpec("min_tokens", (-2, (1,))), r"min_tokens's length is -2; give"),

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers.generation import logits_process as oracle
 
 from transduce.core.request import RuleSpec
+from transduce.errors import RequestError
 from transduce.rules import Rule, build
 
 CPU = torch.device("cpu")
@@ -85,6 +86,30 @@ def no_repeat_ngram(draws: Draws) -> Case:
     return RuleSpec("no_repeat_ngram", (size,)), oracle.NoRepeatNGramLogitsProcessor(size)
 
 
+def encoder_no_repeat_ngram(draws: Draws) -> Case:
+    size, source = draws.number(1, 3), draws.tokens(draws.number(1, 12), min(6, draws.vocab))
+    reference = oracle.EncoderNoRepeatNGramLogitsProcessor(size, torch.LongTensor([source]))
+    return RuleSpec("encoder_no_repeat_ngram", (size, source)), reference
+
+
+def prefix_allowed_tokens(draws: Draws) -> Case:
+    ids, place = draws.tokens(draws.number(2, 6)), draws.number(0, 3)
+
+    def allowed(place: int, tokens: Tensor) -> list[int]:
+        return list(ids[: 1 + (place + len(tokens) + int(tokens[-1])) % len(ids)])
+
+    constrained = oracle.PrefixConstrainedLogitsProcessor(lambda batch, tokens: allowed(place, tokens), 1)
+
+    def reference(tokens: Tensor, scores: Tensor) -> Tensor:
+        return torch.minimum(constrained(tokens, scores), scores)  # as with allowed_tokens
+
+    return RuleSpec("prefix_allowed_tokens_fn", (allowed, place)), reference
+
+
+def renormalize(draws: Draws) -> Case:
+    return RuleSpec("renormalize"), oracle.LogitNormalization()
+
+
 def bad_words(draws: Draws) -> Case:
     eos = draws.tokens(2)
     words = [list(draws.tokens(draws.number(1, 3), 4 if draws.vocab > 4 else None)) for _ in range(12)]
@@ -121,11 +146,14 @@ CASES = [
     suppress_tokens,
     begin_suppress_tokens,
     no_repeat_ngram,
+    encoder_no_repeat_ngram,
     bad_words,
     min_length,
     min_new_tokens,
     forced_bos,
     forced_eos,
+    prefix_allowed_tokens,
+    renormalize,
 ]
 
 
@@ -175,14 +203,39 @@ def test_rules_stand_in_the_order_of_transformers_processors() -> None:
         "logit_bias",
         "repetition_penalty",
         "no_repeat_ngram",
+        "encoder_no_repeat_ngram",
         "bad_words",
         "min_tokens",
         "allowed_tokens",
+        "prefix_allowed_tokens_fn",
         "forced_bos",
         "forced_eos",
         "suppress_tokens",
         "begin_suppress_tokens",
+        "renormalize",
     ]
+
+
+def test_sources_of_several_requests_are_looked_up_in_one_call() -> None:
+    first, second = (build(RuleSpec("encoder_no_repeat_ngram", (2, source)), 9, CPU) for source in ((1, 2), (1, 3)))
+    assert {first: 0} == {second: 0}
+    scores = torch.zeros(2, 9)
+    first.apply([0, 1], scores, [rule.advance(rule.state(), 1) for rule in (first, second)])
+    assert scores.isinf().nonzero().tolist() == [[0, 2], [1, 3]]
+
+
+def test_a_row_without_a_token_left_is_not_made_one_of_no_numbers() -> None:
+    scores = torch.tensor([[-torch.inf] * 3, [0.0, -torch.inf, 0.0]])
+    build(RuleSpec("renormalize"), 3, CPU).apply([0, 1], scores, [None, None])
+    assert scores[0].tolist() == [-torch.inf] * 3
+    assert scores[1].exp().tolist() == pytest.approx([0.5, 0, 0.5])
+
+
+@pytest.mark.parametrize("ids", [[], [-1], [2, 9]])
+def test_a_function_that_names_no_tokens_of_the_model_is_refused(ids: list[int]) -> None:
+    rule = build(RuleSpec("prefix_allowed_tokens_fn", (lambda place, tokens: ids, 0)), 9, CPU)
+    with pytest.raises(RequestError, match=r"the answer of prefix_allowed_tokens_fn (is empty|has token id)"):
+        rule.apply([0], torch.zeros(1, 9), [replay(rule, [1])])
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -21,6 +21,9 @@ SPECS = [
     RuleSpec("presence_penalty", (0.4, 1)),
     RuleSpec("no_repeat_ngram", (1,)),
     RuleSpec("no_repeat_ngram", (3,)),
+    RuleSpec("no_repeat_ngram", (200,)),
+    RuleSpec("encoder_no_repeat_ngram", (1, (4, 5))),
+    RuleSpec("encoder_no_repeat_ngram", (2, (0, 1, 2, 1, 3, 8, 4, 4, 5, 6, 7, 0))),
     RuleSpec("bad_words", (((1, 2), (3,), (0, 1, 4)),)),
     RuleSpec("min_tokens", (20, (2,))),
     RuleSpec("begin_suppress_tokens", (25, (2,))),
@@ -41,8 +44,10 @@ def test_any_old_state_goes_on_as_if_it_were_alone(spec: RuleSpec) -> None:
         grown.append((rule.advance(state, token), (*past, token)))
 
     scores = torch.randn(len(grown), VOCAB, generator=torch.Generator().manual_seed(0))
-    expected = scores.clone()
+    before, expected = scores.clone(), scores.clone()
     rule.apply(range(len(grown)), scores, [state for state, _ in grown])
+    idle = [row for row, (state, _) in enumerate(grown) if not rule.holds(state)]
+    assert torch.equal(scores[idle], before[idle])
     fresh = build(spec, VOCAB, CPU)
     for row, (_, past) in enumerate(grown):
         state = fresh.state()
@@ -71,6 +76,16 @@ def test_a_history_that_only_grows_is_rarely_copied() -> None:
     copies = sum(earlier.log is not later.log for earlier, later in pairwise(states))
     assert copies < 10
     assert states[3000].tokens.tolist() == list(range(3000))
+
+
+def test_long_ngrams_that_differ_in_their_first_token_alone_are_told_apart() -> None:
+    rule = build(RuleSpec("no_repeat_ngram", (500,)), VOCAB, CPU)
+    state = rule.state()
+    for token in [1, *[2] * 499, 3, *[2] * 498]:
+        state = rule.advance(state, token)
+    scores = torch.zeros(2, VOCAB)
+    rule.apply([0, 1], scores, [state, rule.advance(state, 2)])
+    assert [row.isinf().nonzero().flatten().tolist() for row in scores] == [[], [3]]
 
 
 def test_versions_of_a_radix_map_are_dictionaries_of_their_own() -> None:

@@ -3,15 +3,18 @@
 Owns the hypotheses' tokens and text and notices stop strings. Knows no engine: whoever steps it passes `Ends` on.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from transduce.core.params import SamplingParams
 from transduce.core.request import Delta, FinishReason, Output, TokenLogprobs
+from transduce.errors import TransduceError
 from transduce.frontend.detokenizer import Detokenizer
 from transduce.frontend.frontend import Job
+from transduce.frontend.logprobs import Tables
 from transduce.frontend.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
-from transduce.models.base import Decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,12 @@ class Collector:
     def __init__(self, job: Job, arrived: float, *, streamed: bool = False) -> None:
         self.job = job
         self._hypotheses = [_Hypothesis(index, job, streamed) for index in range(job.request.answers)]
+        scored, prompt = job.request.scored, job.request.prompt
+        probing = scored is not None and scored.targets is not None
+        self._scored = None if scored is None or probing else Tables(job.decode, prompt[: scored.start])
+        self._no_speech: float | None = None
         self._metrics = RequestMetrics(arrived)
-        self.error: str | None = None
+        self.error: TransduceError | None = None
         """Why there is no answer."""
 
     @property
@@ -49,6 +56,10 @@ class Collector:
     def add(self, output: Output) -> list[Ends]:
         """Take in what one step or several did for the request."""
         self.error = self.error or output.error
+        if self._scored is not None:
+            self._scored.extend(output.scored, last=False)
+        elif output.scored:
+            self._no_speech = math.exp(output.scored[0].logprob)
         ends = [end for delta in output.deltas if (end := self._hypotheses[delta.index].add(delta)) is not None]
         if output.finished and self.job.request.beams is not None and self._hypotheses[0].done:
             self._hypotheses = [each for each in self._hypotheses if each.done]  # beams may find fewer than wanted
@@ -57,7 +68,7 @@ class Collector:
         self._metrics = RequestMetrics(
             times.arrival_time,
             times.first_scheduled_time or output.scheduled,
-            times.first_token_time or (output.first if output.deltas else None),
+            times.first_token_time or (output.first if any(delta.tokens for delta in output.deltas) else None),
             output.last if finished else None,
         )
         return ends
@@ -75,12 +86,28 @@ class Collector:
             encoder_prompt_token_ids=None if job.ids is None else list(job.ids),
             prompt=job.prompt,
             prompt_token_ids=list(job.request.prompt),
-            outputs=[hypothesis.completion(cut) for hypothesis in self._hypotheses],
+            outputs=self._answers(cut),
             finished=self.finished,
             metrics=self._metrics,
             truncated=job.truncated,
-            error=self.error,
+            prompt_logprobs=None if job.params.prompt_logprobs is None else self._prompt_logprobs(),
+            error=None if self.error is None else str(self.error),
+            no_speech_prob=self._no_speech,
         )
+
+    def _answers(self, cut: FinishReason | None) -> list[CompletionOutput]:
+        """All, or of more samples than are wanted the best, once they have ended."""
+        params, made = self.job.params, [hypothesis.completion(cut) for hypothesis in self._hypotheses]
+        if not isinstance(params, SamplingParams) or len(made) <= params.n or self.job.request.beams is not None:
+            return made
+        best = sorted(self._hypotheses, key=lambda each: each.mean, reverse=True)[: params.n if self.finished else 0]
+        return [replace(made[each.index], index=rank) for rank, each in enumerate(best)]
+
+    def _prompt_logprobs(self) -> list[Mapping[int, Logprob] | None]:
+        scored, prompt = self.job.request.scored, self.job.request.prompt
+        if scored is None or self._scored is None:
+            return [None] * len(prompt)
+        return [*[None] * scored.start, *self._scored.made]
 
 
 def refused(request_id: str, error: Exception) -> RequestOutput:
@@ -106,7 +133,7 @@ class _Hypothesis:
         self._job = job
         self._answer = CompletionOutput(index)
         self._logprobs: list[TokenLogprobs] = []
-        self._tables: list[Mapping[int, Logprob]] = []
+        self._tables = Tables(job.decode)
         self._spoken = 0
         self._text: Detokenizer | None = None
         if job.decode is not None and (streamed or job.stop_strings):
@@ -117,6 +144,16 @@ class _Hypothesis:
                 least=job.params.min_tokens or 0,
                 cleaned=job.cleaned,
             )
+
+    @property
+    def index(self) -> int:
+        """The engine's number of it."""
+        return self._answer.index
+
+    @property
+    def mean(self) -> float:
+        """Log-probability of a token, if those are known."""
+        return sum(each.logprob for each in self._logprobs) / max(1, len(self._logprobs))
 
     @property
     def done(self) -> bool:
@@ -150,9 +187,10 @@ class _Hypothesis:
         if decode is not None:
             answer.text = decode(answer.token_ids[: self._spoken]) if self._text is None else self._text.shown
         if self._job.params.logprobs is not None:
-            self._tables += [_table(each, decode) for each in self._logprobs[len(self._tables) :]]
+            self._tables.extend(self._logprobs[len(self._tables.made) :], last=self.done)
+            answer.logprobs = [*self._tables.made]
+        if self._job.request.logprobs is not None:
             answer.cumulative_logprob = sum(each.logprob for each in self._logprobs)
-            answer.logprobs = self._tables[: len(self._logprobs)]
         return replace(answer, token_ids=[*answer.token_ids])
 
     def _stopped(self, text: Detokenizer) -> bool:
@@ -160,12 +198,3 @@ class _Hypothesis:
         if self.done:
             text.flush()
         return text.stop is not None
-
-
-def _table(position: TokenLogprobs, decode: Decode | None) -> dict[int, Logprob]:
-    """By token: the likeliest ones, best first, then the chosen one where it is not among them."""
-    ranks: dict[int, tuple[float, int | None]] = {
-        token: (logprob, rank) for rank, (token, logprob) in enumerate(position.top, start=1)
-    }
-    ranks.setdefault(position.token, (position.logprob, None))
-    return {token: Logprob(value, rank, decode and decode([token])) for token, (value, rank) in ranks.items()}

@@ -29,20 +29,29 @@ class TextStream:
 
     def push(self, token: int) -> str:
         """The text that one more token makes final, possibly none."""
-        self._tokens.append(token)
-        text = self._decode(self._tokens)
+        text = self._with(token)
         end = self._settled(text)
         piece = text[self._shown : end]
+        self._tokens.append(token)
         self._shown = max(self._shown, end)
         if piece and end == len(text):
             self._move()
         return piece
+
+    def peek(self, token: int, *, last: bool = False) -> str:
+        """What `push` would return, and with `last` a `flush` after it."""
+        text = self._with(token)
+        return text[self._shown : len(text) if last else self._settled(text)]
 
     def flush(self) -> str:
         """The text that was held back, now that nothing follows."""
         piece = self._decode(self._tokens)[self._shown :]
         self._shown += len(piece)
         return piece
+
+    def _with(self, token: int) -> str:
+        """The window's text with one more token."""
+        return self._decode([*self._tokens, token])
 
     def _settled(self, text: str) -> int:
         """How much of the window's text no further token can change."""

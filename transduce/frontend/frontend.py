@@ -5,7 +5,7 @@ and what becomes of a request: that is the collector's.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from threading import Lock
@@ -15,11 +15,14 @@ from transduce.config import EngineConfig
 from transduce.core.capacity import Room
 from transduce.core.guided import Guided
 from transduce.core.params import BeamSearchParams, GenerationParams, SamplingParams
-from transduce.core.request import EncoderInput, EncoderItem, Request, Span
+from transduce.core.request import EncoderInput, EncoderItem, Request, RuleSpec, Scored, Span
 from transduce.errors import CapacityError, RequestError, TransduceError
+from transduce.frontend.checks import check_length, check_texts, check_vocabulary
 from transduce.frontend.generation_config import Defaults
 from transduce.frontend.guided import Guidance
 from transduce.frontend.prompts import Ids, Media, Parts, parse, shown
+from transduce.frontend.readers import LONG, Readers
+from transduce.frontend.rules import overridden
 from transduce.frontend.sampling import Resolver
 from transduce.models.base import Decode, Processor, Spec
 
@@ -67,7 +70,8 @@ class _Source:
 class Frontend:
     """Makes Jobs, in any thread. Every method raises RequestError for what is wrong with one prompt.
 
-    A tokenizer serves one thread at a time: `lock` is held while it works, but not while media are read.
+    A tokenizer serves one thread at a time: `readers` say whose turn it is, and hold `lock` while the one that decodes
+    works. Neither media nor long texts are read under it.
 
     config: resolved. max_source: longest encoder input in tokens, None: no limit. identity: what besides its content
     decides what an input encodes to, such as the checkpoint's revision and the dtype.
@@ -81,10 +85,13 @@ class Frontend:
     identity: str
     room: Room
     resolver: Resolver = field(init=False)
-    lock: Lock = field(init=False, default_factory=Lock)
+    readers: Readers = field(init=False)
+    lock: Lock = field(init=False)
     guidance: Guidance = field(init=False)
 
     def __post_init__(self) -> None:
+        self.readers = Readers(self.processor)
+        self.lock = self.readers.lock
         self.guidance = Guidance(self.processor.tokenizer, self.spec.vocab_size, self.defaults, self.lock)
         self.resolver = Resolver(self.defaults, self.spec.vocab_size, self.config.seed, self._words)
 
@@ -107,22 +114,25 @@ class Frontend:
     def _job(self, request_id: str, prompt: object, params: Params, options: Mapping[str, object]) -> Job:
         parts = parse(prompt, self.processor.media)
         guided = params.guided and params.guided.text
-        _check_texts([parts.source, parts.decoder, guided, *(params.bad_words or ()), *options.values()])
-        if isinstance(parts.source, Media):
-            source = self._media(parts.source, params.truncate_prompt_tokens)
-            with self.lock:
-                return self._assembled(request_id, params, parts, source, options)
-        with self.lock:
-            source = self._text(parts.source, params.truncate_prompt_tokens)
-            return self._assembled(request_id, params, parts, source, options)
+        check_texts([parts.source, parts.decoder, parts.target, guided, *(params.bad_words or ()), *options.values()])
+        keep, given = params.truncate_prompt_tokens, parts.source
+        source = self._media(given, keep) if isinstance(given, Media) else self._text(given, keep)
+        return self._assembled(request_id, params, parts, source, options)
 
     def _assembled(
         self, request_id: str, params: Params, parts: Parts, source: _Source, options: Mapping[str, object]
     ) -> Job:
-        start = self._start(parts.decoder, options)
-        most = self._most(len(start))
+        before, rules, probe = self._start(parts.decoder, options)
+        if probe is not None and params.prompt_logprobs is not None:
+            raise RequestError(
+                f"prompt_logprobs={params.prompt_logprobs} cannot be had beside no_speech; leave one out"
+            )
+        start = (*before, *self._target(parts.target))
+        name = "decoder prompt" if parts.target is None else "target, behind its start,"
+        most = self._most(name, len(start), follows=params.max_tokens != 0)
         room = max(1, self.room(len(start), source.item.rows, self.resolver.width(params))) if most is None else most
-        decoding = self.resolver.resolve(params, len(start), room, most)
+        first = 1 if parts.target is None else len(before)
+        decoding = self.resolver.resolve(params, len(start), room, most, first, source.ids)
         decode = self.processor.decoding(params.skip_special_tokens, options)
         if decode is None and decoding.stop_strings:
             raise RequestError(f"stop={decoding.stop_strings!r}: no tokenizer was loaded; use stop_token_ids")
@@ -136,8 +146,9 @@ class Frontend:
                 sampling=decoding.sampling,
                 width=decoding.width,
                 beams=decoding.beams,
-                logprobs=params.logprobs,
-                rules=(*decoding.rules, *self.processor.rules(start, options)),
+                logprobs=0 if probe and decoding.logprobs is None else decoding.logprobs,
+                scored=probe or decoding.scored,
+                rules=(*decoding.rules, *rules),
             ),
             params=params,
             text=source.text,
@@ -154,7 +165,7 @@ class Frontend:
         start = job.request.prompt
         for rule in self.processor.rules(start, options):
             raise RequestError(f"guided_{guided.kind} cannot be followed beside {rule.name}; give one of them")
-        structure = self.guidance.structure(guided)
+        structure = self.guidance.structure(guided, overridden(self.defaults, job.params).forced_bos)
         request = replace(job.request, rules=(*job.request.rules, structure.rule(len(start))))
         return replace(job, request=request, decode=structure.vocabulary.text, cleaned=False)
 
@@ -166,8 +177,8 @@ class Frontend:
     def _text(self, source: str | Ids, keep: int | None) -> _Source:
         if not (source.strip() if isinstance(source, str) else source):
             raise RequestError(f"the prompt {shown(source)} is empty; give at least one word or token id")
-        ids = tuple(self.processor.source_ids(source)) if isinstance(source, str) else source
-        _check_vocabulary("prompt", ids, self.spec.source_vocab)
+        ids = self._source_ids(source, keep) if isinstance(source, str) else source
+        check_vocabulary("prompt", ids, self.spec.source_vocab)
         kept = ids if keep is None else self._truncated(ids, keep)
         if self.max_source is not None and len(kept) > self.max_source:
             raise CapacityError(
@@ -177,9 +188,16 @@ class Frontend:
         text = source if isinstance(source, str) else None
         return _Source(self.processor.item(kept), text, kept, len(ids) - len(kept))
 
+    def _source_ids(self, text: str, keep: int | None) -> Ids:
+        if keep is None:
+            check_length("prompt", text, self.max_source)
+        with self.readers.alone(text) as processor:
+            return tuple(processor.source_ids(text))
+
     def _truncated(self, ids: Ids, keep: int) -> Ids:
         """The first `keep` ids, but with the special tokens that close them, such as EOS."""
-        special = set(self.processor.tokenizer.all_special_ids) if self.processor.tokenizer is not None else set()
+        with self.lock:
+            special = set(self.processor.tokenizer.all_special_ids) if self.processor.tokenizer is not None else set()
         closing = 0
         while closing < len(ids) and ids[len(ids) - 1 - closing] in special:
             closing += 1
@@ -187,27 +205,51 @@ class Frontend:
             return ids[:keep]
         return ids[: keep - closing] + ids[len(ids) - closing :]
 
-    def _start(self, prompt: str | Ids | None, options: Mapping[str, object]) -> Ids:
-        start = self.processor.decoder_ids(prompt, options)
-        _check_vocabulary("decoder prompt", start, self.spec.target_vocab)
-        return start
+    def _start(
+        self, prompt: str | Ids | None, options: Mapping[str, object]
+    ) -> tuple[Ids, tuple[RuleSpec, ...], Scored | None]:
+        """What the decoder starts from, the rules that the options imply from there on, and what they ask about it."""
+        if isinstance(prompt, str):
+            check_length("decoder prompt", prompt, self.config.max_model_len)
+        with self.readers.alone(prompt, options) as processor:
+            start = processor.decoder_ids(prompt, options)
+            rules, probe = processor.rules(start, options), processor.probe(start, options)
+        check_vocabulary("decoder prompt", start, self.spec.target_vocab)
+        return start, rules, probe
 
-    def _most(self, prompt: int) -> int | None:
-        """New tokens that the positions allow, None: any number. The last one needs none: nothing follows it."""
-        most = self.config.max_model_len
-        if most is not None and prompt > most:
-            raise CapacityError(f"the decoder prompt has {prompt} tokens and the model takes {most}; shorten it")
-        return None if most is None else most - prompt + 1
+    def _target(self, target: str | Ids | None) -> Ids:
+        if target is None:
+            return ()
+        if not (target.strip() if isinstance(target, str) else target):
+            raise RequestError(f"the target {shown(target)} is empty; give at least one word or token id")
+        if isinstance(target, str):
+            check_length("target", target, self.config.max_model_len)
+            with self.readers.alone(target) as processor:
+                target = tuple(processor.target_ids(target))
+        check_vocabulary("target", target, self.spec.target_vocab)
+        return target
+
+    def _most(self, name: str, prompt: int, follows: bool) -> int | None:
+        """New tokens that the positions allow, None: any number. A last token needs none: nothing follows it."""
+        if self.config.max_model_len is None:
+            return None
+        most = self.config.max_model_len + 1 - follows
+        if prompt > most:
+            raise CapacityError(f"the {name} has {prompt} tokens and the model takes {most}; shorten it")
+        return self.config.max_model_len - prompt + 1
 
     def _words(self, word: str) -> Sequence[Ids]:
         """A word as the start of a text, and as one within."""
         tokenizer = self.processor.tokenizer
         if tokenizer is None:
             raise RequestError(f"bad_words has {word!r}: no tokenizer was loaded; give lists of token ids")
-        forms = (
-            tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"]
-            for text in (word.lstrip(), f" {word.lstrip()}")
-        )
+        if len(word) > LONG:
+            raise RequestError(f"bad_words has a text of {len(word)} characters; give at most {LONG}")
+        with self.lock:
+            forms = [
+                tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"]
+                for text in (word.lstrip(), f" {word.lstrip()}")
+            ]
         return list(dict.fromkeys(tuple(ids) for ids in forms if ids))
 
     def _key(self, item: EncoderItem, salt: str) -> bytes:
@@ -232,19 +274,3 @@ def _one_at_a_time(decode: Decode, lock: Lock) -> Decode:
             return decode(ids)
 
     return locked
-
-
-def _check_texts(values: Iterable[object]) -> None:
-    """Raise for a string among them that is no text: half of a surrogate pair, which no tokenizer takes."""
-    for value in values:
-        try:
-            if isinstance(value, str):
-                value.encode()
-        except UnicodeEncodeError:
-            raise RequestError(f"{shown(value)} holds a lone surrogate, which is no character; remove it") from None
-
-
-def _check_vocabulary(name: str, ids: Ids, size: int) -> None:
-    for token in ids:
-        if not 0 <= token < size:
-            raise RequestError(f"the {name} has token id {token}; this model's go from 0 to {size - 1}")

@@ -23,7 +23,6 @@ MISSING: Mapping[str, tuple[object, ...]] = {
     "constraints": (),
     "diversity_penalty": (0,),
     "dola_layers": (),
-    "encoder_no_repeat_ngram_size": (0,),
     "encoder_repetition_penalty": (1,),
     "exponential_decay_length_penalty": (),
     "force_words_ids": (),
@@ -44,9 +43,6 @@ MISSING_WHEN_SAMPLING: Mapping[str, tuple[object, ...]] = {
     "typical_p": (1,),
 }
 """The same for fields that matter to sampled requests alone."""
-
-MISSING_WITH_BEAMS: Mapping[str, tuple[object, ...]] = {"renormalize_logits": (False,)}
-"""The same for fields that matter to beams alone."""
 
 HARMLESS = """
     _commit_hash _from_model_config alignment_heads assistant_confidence_threshold assistant_early_exit
@@ -71,6 +67,7 @@ LEAST: Mapping[str, int] = {
     "min_new_tokens": 0,
     "min_length": 0,
     "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
     **dict.fromkeys((*START, "forced_bos_token_id"), 0),
 }
 """The smallest value of whole numbers."""
@@ -86,8 +83,8 @@ class Defaults:
     """What the checkpoint asks for where a request says nothing. None: it says nothing either.
 
     max_length and min_length count decoder tokens, the prompt included. forced_eos: ids, one of which is forced as the
-    last token. languages: language code to its token, of multilingual speech models. missing_when_sampling,
-    missing_with_beams: names and values of fields that such a request would need and that cannot be followed yet.
+    last token. languages: language code to its token, of multilingual speech models. missing_when_sampling: names and
+    values of fields that such a request would need and that cannot be followed yet.
     """
 
     decoder_start_token_id: int | None = None
@@ -108,15 +105,16 @@ class Defaults:
     stop_strings: tuple[str, ...] = ()
     repetition_penalty: float | None = None
     no_repeat_ngram_size: int | None = None
+    encoder_no_repeat_ngram_size: int | None = None
     bad_words: tuple[tuple[int, ...], ...] = ()
     forced_bos: int | None = None
     forced_eos: tuple[int, ...] = ()
     suppress_tokens: tuple[int, ...] = ()
     begin_suppress_tokens: tuple[int, ...] = ()
+    renormalize_logits: bool = False
     language: str | None = None
     languages: Mapping[str, int] = field(default_factory=dict)
     missing_when_sampling: tuple[tuple[str, object], ...] = ()
-    missing_with_beams: tuple[tuple[str, object], ...] = ()
 
 
 def load(
@@ -168,15 +166,16 @@ def _defaults(fields: "_Fields") -> Defaults:
         stop_strings=fields.several("stop_strings", "a non-empty string", _text),
         repetition_penalty=fields.number("repetition_penalty"),
         no_repeat_ngram_size=fields.whole("no_repeat_ngram_size"),
+        encoder_no_repeat_ngram_size=fields.whole("encoder_no_repeat_ngram_size"),
         bad_words=tuple(map(tuple, fields.several("bad_words_ids", "a non-empty list of token ids", _word))),
         forced_bos=fields.whole("forced_bos_token_id"),
         forced_eos=fields.ids("forced_eos_token_id"),
         suppress_tokens=fields.ids("suppress_tokens"),
         begin_suppress_tokens=fields.ids("begin_suppress_tokens"),
+        renormalize_logits=fields.of("renormalize_logits", bool) or False,
         language=_code(fields.of("language", str)),
         languages={_code(name) or name: token for name, token in fields.ids_by_name("lang_to_id").items()},
         missing_when_sampling=fields.demands(MISSING_WHEN_SAMPLING),
-        missing_with_beams=fields.demands(MISSING_WITH_BEAMS),
     )
 
 

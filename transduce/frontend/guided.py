@@ -68,9 +68,12 @@ class Guidance:
         self._lock = lock
         self._vocabulary: Vocabulary | None = None
 
-    def structure(self, guided: Guided) -> Structure | Spelled:
-        """As `structure` has it, but choices as the tokenizer spells them, where it can. Raises RequestError."""
-        known = self._known(f"guided_{guided.kind}")
+    def structure(self, guided: Guided, forced_bos: int | None = None) -> Structure | Spelled:
+        """As `structure` has it, but choices as the tokenizer spells them, where it can. Raises RequestError.
+
+        forced_bos: the token with which answers are made to begin.
+        """
+        known = self._known(f"guided_{guided.kind}", forced_bos)
         spelled = self._spelled(json.loads(guided.text), known) if guided.kind == "choice" else None
         return spelled or structure(guided, known)
 
@@ -88,16 +91,18 @@ class Guidance:
         ids: Sequence[int] = self._tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
 
-    def _known(self, name: str) -> Vocabulary:
+    def _known(self, name: str, forced_bos: int | None) -> Vocabulary:
         if self._tokenizer is None:
             raise RequestError(f"{name}: no tokenizer was loaded")
         if not self._defaults.eos:
             raise RequestError(f"{name}: the checkpoint has no EOS token, with which an answer could end")
         with self._lock:
             self._vocabulary = self._vocabulary or vocabulary(self._tokenizer, self._size, self._defaults.eos)
-        forced = self._defaults.forced_bos
-        if forced is not None and self._vocabulary.tokens[forced]:
-            raise RequestError(f"{name}: the checkpoint forces answers to begin with token {forced}, which is text")
+        if forced_bos is not None and self._vocabulary.tokens[forced_bos]:
+            raise RequestError(
+                f"{name}: answers are made to begin with token {forced_bos}, which is text; "
+                "forced_bos_token_id=-1 does without it"
+            )
         return self._vocabulary
 
 

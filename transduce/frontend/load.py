@@ -1,5 +1,7 @@
 """The frontend of a checkpoint: its processor and defaults, over a model that this process or another has loaded."""
 
+import logging
+
 from transduce.config import EngineConfig
 from transduce.core.capacity import Room
 from transduce.frontend import generation_config
@@ -7,6 +9,8 @@ from transduce.frontend.frontend import Frontend
 from transduce.models.base import Processor, find
 from transduce.runtime.checkpoint import Checkpoint
 from transduce.runtime.tokenizer import load_tokenizer
+
+logger = logging.getLogger(__name__)
 
 
 def load_processor(checkpoint: Checkpoint, config: EngineConfig) -> Processor:
@@ -26,10 +30,14 @@ def load_frontend(
     family = find(checkpoint.model_type)
     spec = family.spec(family.config(checkpoint.config))
     limits = [limit for limit in (given.max_model_len, spec.max_source) if limit is not None]
+    defaults = generation_config.load(checkpoint.generation, checkpoint.config, given.generation_config)
+    if defaults.encoder_no_repeat_ngram_size and processor.media:
+        name = f"encoder_no_repeat_ngram_size={defaults.encoder_no_repeat_ngram_size}"
+        logger.warning("%s is ignored: the encoder reads no tokens", name)
     return Frontend(
         processor=processor,
         spec=spec,
-        defaults=generation_config.load(checkpoint.generation, checkpoint.config, given.generation_config),
+        defaults=defaults,
         config=resolved,
         max_source=min(limits, default=None),
         identity=f"{checkpoint.revision} {dtype}",

@@ -1,5 +1,6 @@
-"""What generation gives back: records of text and token ids, named as vLLM names them. Filled by the collector."""
+"""What generation and scoring give back: records of text and token ids, named as vLLM names them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -8,7 +9,9 @@ from transduce.core.request import FinishReason
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """A token's log-probability, its rank (1: the likeliest; None: not among those reported) and its text."""
+    """A token's log-probability, its rank (1: the likeliest; None: not among those reported), and what it adds to the
+    text before it.
+    """
 
     logprob: float
     rank: int | None
@@ -52,8 +55,9 @@ class RequestOutput:
 
     prompt, prompt_token_ids: what the decoder started from, prompt None where it was not given as text.
     encoder_prompt, encoder_prompt_token_ids: the encoder's text and ids, None where it was not given as such.
-    truncated: source tokens that truncate_prompt_tokens cut. error: why there is no answer; `outputs` then hold one
-    with finish_reason "error".
+    truncated: source tokens that truncate_prompt_tokens cut. prompt_logprobs: None unless asked for; of each of
+    prompt_token_ids, the first ones None. error: why there is no answer; `outputs` then hold one
+    with finish_reason "error". no_speech_prob: how likely the audio holds no speech, where that was asked for.
     """
 
     request_id: str
@@ -65,18 +69,33 @@ class RequestOutput:
     finished: bool
     metrics: RequestMetrics
     truncated: int = 0
+    prompt_logprobs: list[Mapping[int, Logprob] | None] | None = None
     error: str | None = None
+    no_speech_prob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Transcription:
-    """What a clip says. language: as given, detected, or the model's only one. error: as in RequestOutput."""
+class TargetScore:
+    """How likely a target is, given its source: its tokens, EOS among them, and the log-probability of each.
 
-    text: str
-    language: str | None
+    Both are empty where there is an `error`, as in RequestOutput.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
     output: RequestOutput
 
     @property
+    def total(self) -> float:
+        """The log-probability of the whole target; NaN where there is an error."""
+        return math.nan if self.error is not None else math.fsum(self.logprobs)
+
+    @property
+    def mean(self) -> float:
+        """The same per token."""
+        return self.total / max(1, len(self.logprobs))
+
+    @property
     def error(self) -> str | None:
-        """Why there is no transcription."""
+        """Why there is no score."""
         return self.output.error

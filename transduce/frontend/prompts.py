@@ -3,6 +3,7 @@
     "text"  [1, 2, 3]  {"prompt": …}  {"prompt_token_ids": …}              the encoder's text or ids
     {"multi_modal_data": {"audio": …}, "prompt": the decoder's}  (samples, rate)  bytes  Path    speech models
     {"encoder_prompt": any of the above, "decoder_prompt": text, ids or None}      either
+    {"encoder_prompt": …, "target": text or ids}      a whole answer behind the decoder's prompt, to be scored
 
 Owns the forms and what is said about malformed ones. Knows no tokenizer and no model beyond the media it takes.
 """
@@ -21,9 +22,12 @@ from transduce.errors import RequestError
 Prompt = str | Sequence[int] | Mapping[str, Any] | bytes | os.PathLike[str] | tuple[Any, int]
 """See the module's forms."""
 
+Target = str | Sequence[int]
+"""A whole answer, as text or as token ids."""
+
 Ids = tuple[int, ...]
 
-PAIR = ("encoder_prompt", "decoder_prompt", "cache_salt")
+PAIR = ("encoder_prompt", "decoder_prompt", "target", "cache_salt")
 SINGLE = ("prompt", "prompt_token_ids", "multi_modal_data", "cache_salt")
 LENGTH = 60
 """Characters of a refused value that a message shows."""
@@ -39,12 +43,13 @@ class Media:
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
     """source: what the encoder is given. decoder: what the decoder starts from, None for the model's own start.
-
+    target: a whole answer that stands behind it, None for none.
     salt: prompts with different salts share no encoder output, so that none can time another's input.
     """
 
     source: str | Ids | Media
     decoder: str | Ids | None = None
+    target: str | Ids | None = None
     salt: str = ""
 
 
@@ -54,13 +59,13 @@ def parse(prompt: object, media: str | None) -> Parts:
     Raises RequestError, naming the value and the form to use.
     """
     if isinstance(prompt, Mapping):
-        paired = "encoder_prompt" in prompt or "decoder_prompt" in prompt
+        paired = any(key in prompt for key in PAIR[:-1])
         _check_keys(prompt, PAIR if paired else SINGLE)
         salt = prompt.get("cache_salt")
         if salt is not None and not isinstance(salt, str):
             raise RequestError(f"cache_salt={shown(salt)}: give a string")
         source, decoder = (_pair if paired else _single)(prompt, media)
-        return Parts(source, decoder, salt or "")
+        return Parts(source, decoder, _target(prompt.get("target")), salt or "")
     return Parts(_source(prompt, media))
 
 
@@ -165,6 +170,16 @@ def _decoder(value: object) -> str | Ids | None:
             f"decoder prompt {shown(value)} of type {type(value).__name__}: give a text, a list of token ids or None"
         )
     return ids or None
+
+
+def _target(value: object) -> str | Ids | None:
+    """As it is, be it empty: that is no target, and not none."""
+    if value is None or isinstance(value, str):
+        return value
+    ids = token_ids(value)
+    if ids is None:
+        raise RequestError(f"target {shown(value)} of type {type(value).__name__}: give a text or a list of token ids")
+    return ids
 
 
 def _check_keys(prompt: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -1,23 +1,22 @@
-"""Resolving what a request asks against what its checkpoint asks: how tokens are drawn, when to stop, which rules hold.
+"""Resolving what a request asks against what its checkpoint asks: how tokens are drawn, and when to stop.
 
-An unset parameter takes generation_config.json's value. Owns the precedence and the order of the rules; what a rule
-does is in `transduce.rules`. Knows no prompt beyond its length.
+An unset parameter takes generation_config.json's value. Owns what contradicts itself, and the checks on token ids;
+which rules hold is said in `transduce.frontend.rules`. Knows no prompt beyond its tokens.
 """
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
+from transduce.core.checks import NO_TOKEN
 from transduce.core.params import BeamSearchParams, GenerationParams, SamplingParams
-from transduce.core.request import Beams, RuleSpec, Sampling, Stopping
+from transduce.core.request import Beams, RuleSpec, Sampling, Scored, Stopping
 from transduce.errors import ConfigError, RequestError
 from transduce.frontend.generation_config import FILE, Defaults
+from transduce.frontend.rules import Answer, given, overridden, resolved, rules
 
 GENERATE_TOP_K = 50
 """What generate() samples from where a checkpoint turns sampling on and nobody says from how many tokens."""
-
-T = TypeVar("T")
 
 Words = Callable[[str], Sequence[tuple[int, ...]]]
 """A word to the token sequences that spell it, one for each way it may begin."""
@@ -30,6 +29,8 @@ class Decoding:
     width: int
     beams: Beams | None
     sampling: Sampling | None
+    logprobs: int | None
+    scored: Scored | None
     stopping: Stopping
     rules: tuple[RuleSpec, ...]
     stop_strings: tuple[str, ...]
@@ -50,20 +51,33 @@ class Resolver:
         self._check_defaults()
 
     def width(self, params: GenerationParams) -> int:
-        """Hypotheses that a request has at once: n samples or, if nobody asks for samples, beams."""
+        """Hypotheses that a request has at once: n samples or, if nobody asks for samples, beams. 1 without tokens."""
+        if params.max_tokens == 0:
+            return 1
         if isinstance(params, BeamSearchParams):
-            return _resolved(params.beam_width, self.defaults.num_beams, 1)
+            return resolved(params.beam_width, self.defaults.num_beams, 1)
         return _samples(params) if self._samples_alone(params) else self.defaults.num_beams
 
     def answers(self, params: GenerationParams) -> int:
         """Answers that a request gives. Raises RequestError as `resolve` does."""
         beams = self._beams(params)
-        return self.width(params) if beams is None else beams.answers
+        if beams is not None:
+            return beams.answers
+        return params.n if isinstance(params, SamplingParams) and params.best_of else self.width(params)
 
-    def resolve(self, params: GenerationParams, prompt: int, room: int, most: int | None) -> Decoding:
+    def resolve(
+        self,
+        params: GenerationParams,
+        prompt: int,
+        room: int,
+        most: int | None,
+        scored: int = 1,
+        source: tuple[int, ...] | None = None,
+    ) -> Decoding:
         """How a request with `prompt` decoder tokens decodes.
 
         room: new tokens where nobody says how many. most: what the model's positions allow, None: any number.
+        scored: where prompt_logprobs begin. source: the encoder's token ids, None where it reads none.
 
         Sampling: temperature 0 is greedy. Unset, it is greedy unless the checkpoint says do_sample or n > 1. Where
         do_sample decides, an unset top_k is generate()'s 50; where the user does, only what the checkpoint's
@@ -75,35 +89,38 @@ class Resolver:
         max_tokens = self._max_tokens(params, prompt, room, most)
         eos = frozenset() if params.ignore_eos else frozenset(self.defaults.eos)
         stopping = Stopping(max_tokens, eos, frozenset(params.stop_token_ids or ()))
-        beams = self._beams(params)
+        beams, asked = self._beams(params), overridden(self.defaults, params)
+        keep = 1 if beams is None else max(2, 1 + len(stopping.ends))
+        sampling = self._sampling(params, keep, asked.renormalize_logits)
+        answer = Answer(prompt, prompt + max_tokens, source, best=beams is not None and sampling is None)
         return Decoding(
             width=self.width(params),
             beams=beams,
-            sampling=self._sampling(params, 1 if beams is None else max(2, 1 + len(stopping.ends))),
+            sampling=sampling,
+            logprobs=0 if params.logprobs is None and _samples(params) > self.answers(params) else params.logprobs,
+            scored=_scored(params, scored, prompt),
             stopping=stopping,
-            rules=tuple(self._rules(params, prompt, prompt + max_tokens)),
+            rules=tuple(rules(params, asked, [*self._spelled(params.bad_words or ())], answer)),
             stop_strings=self.defaults.stop_strings if params.stop is None else params.stop_strings,
         )
 
     def _beams(self, params: GenerationParams) -> Beams | None:
         width, d = self.width(params), self.defaults
         asked = params if isinstance(params, BeamSearchParams) else BeamSearchParams(beam_width=width)
-        answers = _resolved(asked.num_return_sequences, min(width, d.num_return_sequences), 1)
+        answers = resolved(asked.num_return_sequences, min(width, d.num_return_sequences), 1)
         if answers > width:
             raise RequestError(f"num_return_sequences={answers}: at most as many as beams, and beam_width={width}")
         if width == 1 or self._samples_alone(params):
             return None
-        for name, value in d.missing_with_beams:
-            raise _missing(name, value, "beam_width=1 decodes greedily")
         return Beams(
-            _resolved(asked.length_penalty, d.length_penalty, 1.0),
-            _resolved(asked.early_stopping, d.early_stopping, False),
+            resolved(asked.length_penalty, d.length_penalty, 1.0),
+            resolved(asked.early_stopping, d.early_stopping, False),
             answers,
         )
 
     def _samples_alone(self, params: GenerationParams) -> bool:
         """Whether the request asks for samples that are no beams."""
-        return isinstance(params, SamplingParams) and (params.n > 1 or bool(params.temperature))
+        return isinstance(params, SamplingParams) and (params.samples > 1 or bool(params.temperature))
 
     def _check_defaults(self) -> None:
         d = self.defaults
@@ -114,11 +131,16 @@ class Resolver:
             raise ConfigError(f"{FILE} names token id {unknown}; the model's go from 0 to {self._vocab_size - 1}")
 
     def _check_ids(self, params: GenerationParams) -> None:
+        bos = params.forced_bos_token_id
         words = [word for word in params.bad_words or () if not isinstance(word, str)]
         named: Mapping[str, Iterable[int]] = {
             "stop_token_ids": params.stop_token_ids or (),
             "logit_bias": params.logit_bias or (),
             "allowed_token_ids": params.allowed_token_ids or (),
+            "suppress_tokens": params.suppress_tokens or (),
+            "begin_suppress_tokens": params.begin_suppress_tokens or (),
+            "forced_bos_token_id": () if bos is None or bos == NO_TOKEN else (bos,),
+            "forced_eos_token_id": params.forced_eos or (),
             "bad_words": [token for word in words for token in word],
         }
         for name, ids in named.items():
@@ -129,22 +151,26 @@ class Resolver:
     def _unknown(self, ids: Iterable[int]) -> int | None:
         return next((token for token in ids if not 0 <= token < self._vocab_size), None)
 
-    def _sampling(self, params: GenerationParams, keep: int) -> Sampling | None:
-        temperature, top_k = self._temperature(params), _given(params.top_k, self.defaults.top_k)
+    def _sampling(self, params: GenerationParams, keep: int, normalized: bool) -> Sampling | None:
+        temperature, top_k = self._temperature(params), given(params.top_k, self.defaults.top_k)
         if temperature == 0:
             self._refuse_idle(params)
             return None
         for name, value in self.defaults.missing_when_sampling:
-            raise _missing(name, value, "temperature=0 does not sample")
+            raise RequestError(
+                f"{FILE} asks for {name}={value!r}, which is not available yet; temperature=0 does not sample, "
+                "removing the field does without it"
+            )
         if top_k is None:
             top_k = GENERATE_TOP_K if self.defaults.do_sample and params.temperature is None else 0
         return Sampling(
             temperature=temperature,
             top_k=max(0, top_k),
-            top_p=_resolved(params.top_p, self.defaults.top_p, 1.0),
-            min_p=_resolved(params.min_p, self.defaults.min_p, 0.0),
+            top_p=resolved(params.top_p, self.defaults.top_p, 1.0),
+            min_p=resolved(params.min_p, self.defaults.min_p, 0.0),
             seed=self._seeds.getrandbits(63) if params.seed is None else params.seed,
             keep=keep,
+            normalized=normalized,
         )
 
     def _temperature(self, params: GenerationParams) -> float:
@@ -157,8 +183,9 @@ class Resolver:
     def _refuse_idle(self, params: GenerationParams) -> None:
         """Raise for parameters that matter to samples alone, unless temperature=0 says that there are none."""
         if (n := _samples(params)) > 1:
+            name = "n" if n == getattr(params, "n", 1) else "best_of"
             raise RequestError(
-                f"n={n} with temperature=0: greedy decoding has one answer; give temperature > 0, or n=1"
+                f"{name}={n} with temperature=0: greedy decoding has one answer; give temperature > 0, or {name}=1"
             )
         shapes = {"top_p": (params.top_p, 1.0), "top_k": (params.top_k, 0, -1, 1), "min_p": (params.min_p, 0.0)}
         for name, (value, *neutral) in shapes.items():
@@ -170,7 +197,7 @@ class Resolver:
 
     def _max_tokens(self, params: GenerationParams, prompt: int, room: int, most: int | None) -> int:
         length = self.defaults.max_length
-        wanted = _given(params.max_tokens, self.defaults.max_new_tokens)
+        wanted = given(params.max_tokens, self.defaults.max_new_tokens)
         if wanted is None and length is not None:
             wanted = length - prompt
             if wanted < 1:
@@ -179,54 +206,6 @@ class Resolver:
                 )
         wanted = room if wanted is None else wanted
         return wanted if most is None else min(wanted, most)
-
-    def _rules(self, params: GenerationParams, prompt: int, length: int) -> Iterator[RuleSpec]:
-        """In the order of their ranks. `length`: decoder tokens, prompt included, at the most."""
-        d = self.defaults
-        if params.logit_bias:
-            yield RuleSpec("logit_bias", (tuple(sorted(params.logit_bias.items())),))
-        penalty = _resolved(params.repetition_penalty, d.repetition_penalty, 1.0)
-        if penalty != 1.0:
-            yield RuleSpec("repetition_penalty", (penalty,))
-        if params.frequency_penalty:
-            yield RuleSpec("frequency_penalty", (params.frequency_penalty, prompt))
-        if params.presence_penalty:
-            yield RuleSpec("presence_penalty", (params.presence_penalty, prompt))
-        if d.no_repeat_ngram_size:
-            yield RuleSpec("no_repeat_ngram", (d.no_repeat_ngram_size,))
-        yield from self._forbidden(params, prompt)
-        yield from self._forced(prompt, None if params.guided else length)
-
-    def _forbidden(self, params: GenerationParams, prompt: int) -> Iterator[RuleSpec]:
-        words = self.defaults.bad_words + tuple(self._spelled(params.bad_words or ()))
-        if words:
-            yield RuleSpec("bad_words", (words, self.defaults.eos))
-        least, ends = self._least(params, prompt)
-        if least > prompt and ends:
-            yield RuleSpec("min_tokens", (least, ends))
-        if params.allowed_token_ids is not None:
-            yield RuleSpec("allowed_tokens", (tuple(params.allowed_token_ids),))
-
-    def _forced(self, prompt: int, length: int | None) -> Iterator[RuleSpec]:
-        """`length`: None where no EOS is forced: it would cut a structure, and say that it is whole."""
-        d = self.defaults
-        if d.forced_bos is not None:
-            yield RuleSpec("forced_bos", (d.forced_bos,))
-        if d.forced_eos and length is not None:
-            yield RuleSpec("forced_eos", (length, d.forced_eos))
-        if d.suppress_tokens:
-            yield RuleSpec("suppress_tokens", (d.suppress_tokens,))
-        if d.begin_suppress_tokens:
-            begin = prompt + (prompt == 1 and d.forced_bos is not None)
-            yield RuleSpec("begin_suppress_tokens", (begin, d.begin_suppress_tokens))
-
-    def _least(self, params: GenerationParams, prompt: int) -> tuple[int, tuple[int, ...]]:
-        """Decoder tokens, prompt included, at the least; and the tokens that may not end the text before."""
-        if params.min_tokens is not None:
-            return prompt + params.min_tokens, (*self.defaults.eos, *(params.stop_token_ids or ()))
-        if self.defaults.min_new_tokens is not None:
-            return prompt + self.defaults.min_new_tokens, self.defaults.eos
-        return self.defaults.min_length or 0, self.defaults.eos
 
     def _spelled(self, words: Sequence[str | Sequence[int]]) -> Iterator[tuple[int, ...]]:
         for word in words:
@@ -240,20 +219,14 @@ class Resolver:
         return [ids for ids in spellings if self._unknown(ids) is None]
 
 
+def _scored(params: GenerationParams, start: int, prompt: int) -> Scored | None:
+    """What to report of the prompt's tokens from `start` on, if there are any."""
+    if params.prompt_logprobs is not None and start < prompt:
+        return Scored(start, params.prompt_logprobs)
+    if params.max_tokens == 0:
+        raise RequestError("max_tokens=0, and the decoder prompt has nothing to score; give a decoder_prompt")
+    return None
+
+
 def _samples(params: GenerationParams) -> int:
-    return params.n if isinstance(params, SamplingParams) else 1
-
-
-def _missing(name: str, value: object, otherwise: str) -> RequestError:
-    return RequestError(
-        f"{FILE} asks for {name}={value!r}, which is not available yet; {otherwise}, removing the field does without it"
-    )
-
-
-def _given(user: T | None, checkpoint: T | None) -> T | None:
-    return checkpoint if user is None else user
-
-
-def _resolved(user: T | None, checkpoint: T | None, neutral: T) -> T:
-    given = _given(user, checkpoint)
-    return neutral if given is None else given
+    return params.samples if isinstance(params, SamplingParams) else 1

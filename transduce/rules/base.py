@@ -18,7 +18,8 @@ class LogitsRule(ABC, Generic[S]):
     """One rule with its arguments; requests with equal specs share it, each hypothesis has its own state.
 
     A state is persistent: `advance` returns a new one and leaves the old one valid, so forks share it and
-    drafts roll back. It sees every decoder token in order, the prompt's first.
+    drafts roll back. It sees every decoder token in order, the prompt's first. Rules that compare equal edit alike:
+    one call of `apply` has the states of all.
 
     name: what a RuleSpec calls the rule.
     rank: rules edit a row in ascending rank, as transformers' processors stand. Families start at 200.
@@ -41,6 +42,10 @@ class LogitsRule(ABC, Generic[S]):
     @abstractmethod
     def advance(self, state: S, token: int) -> S:
         """The state after one more token."""
+
+    def holds(self, state: S) -> bool:
+        """Whether `apply` may change the scores after this state: where no rule does, they are never written out."""
+        return True
 
     @abstractmethod
     def apply(self, rows: Sequence[int], scores: Tensor, states: Sequence[S]) -> None:

@@ -16,17 +16,10 @@ Entries = tuple[Tensor, Tensor]
 
 def ragged(scores: Tensor, rows: Sequence[int], tokens: Sequence[Sequence[int] | Ids]) -> Entries:
     """Index of scores[rows[i], t] for every t of tokens[i]; ids without a column in `scores` are left out."""
-    lines, columns = _addresses(scores.shape[1], rows, tokens)
-    return _moved(lines, scores.device), _moved(columns, scores.device)
-
-
-def counted(scores: Tensor, rows: Sequence[int], tokens: Sequence[Ids]) -> tuple[Entries, Tensor]:
-    """As `ragged`, each entry once, and how often each of them was there."""
-    vocab = scores.shape[1]
-    lines, columns = _addresses(vocab, rows, tokens)
-    flat, counts = np.unique(lines * vocab + columns, return_counts=True)
-    entries = _moved(flat // vocab, scores.device), _moved(flat % vocab, scores.device)
-    return entries, _moved(counts, scores.device)
+    columns = np.concatenate([np.asarray(ids, dtype=np.int64) for ids in tokens])
+    lines = np.repeat(np.asarray(rows, dtype=np.int64), [len(ids) for ids in tokens])
+    known = columns < scores.shape[1]
+    return moved(lines[known], scores.device), moved(columns[known], scores.device)
 
 
 def grid(rows: Sequence[int], tokens: Tensor) -> Entries:
@@ -57,12 +50,6 @@ def force(scores: Tensor, rows: Sequence[int], tokens: Tensor) -> None:
     scores[grid(rows, tokens)] = 0.0
 
 
-def _addresses(vocab: int, rows: Sequence[int], tokens: Sequence[Sequence[int] | Ids]) -> tuple[Ids, Ids]:
-    columns = np.concatenate([np.asarray(ids, dtype=np.int64) for ids in tokens])
-    lines = np.repeat(np.asarray(rows, dtype=np.int64), [len(ids) for ids in tokens])
-    known = columns < vocab
-    return lines[known], columns[known]
-
-
-def _moved(ids: Ids, device: torch.device) -> Tensor:
+def moved(ids: Ids, device: torch.device) -> Tensor:
+    """Numbers of the host's, on the device."""
     return torch.from_numpy(ids).to(device)

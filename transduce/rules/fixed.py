@@ -1,4 +1,4 @@
-"""Rules that look at no token: a bias, and tokens that are always or never allowed.
+"""Rules that look at no token: a bias, tokens that are always or never allowed, and a row's sum.
 
 Owns what a request wants of every position alike.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transduce.rules import arguments
 from transduce.rules.base import LogitsRule
-from transduce.rules.entries import forbid, grid, keep
+from transduce.rules.entries import forbid, grid, keep, whole
 
 
 class _Stateless(LogitsRule[None]):
@@ -64,3 +64,19 @@ class SuppressTokens(_Stateless):
 
     def apply(self, rows: Sequence[int], scores: Tensor, states: Sequence[None]) -> None:
         forbid(scores, grid(rows, self.tokens))
+
+
+class Renormalize(_Stateless):
+    """No args. Makes what the other rules have left of log-probabilities sum to 1 again, where they have left any."""
+
+    name = "renormalize"
+    rank = 1000
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        pass
+
+    def apply(self, rows: Sequence[int], scores: Tensor, states: Sequence[None]) -> None:
+        at = whole(rows, scores.device)
+        found = scores[at]
+        dead = (found == -torch.inf).all(-1, keepdim=True)
+        scores[at] = torch.where(dead, found, found.log_softmax(-1))

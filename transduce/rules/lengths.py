@@ -20,8 +20,8 @@ class _ByLength(LogitsRule[int]):
     tokens: Tensor
 
     @abstractmethod
-    def holds(self, length: int) -> bool:
-        """Whether the rule edits the scores that follow `length` tokens."""
+    def holds(self, state: int) -> bool:
+        """Whether the rule edits the scores that follow so many tokens."""
 
     @abstractmethod
     def edit(self, rows: Sequence[int], scores: Tensor) -> None:
@@ -60,8 +60,8 @@ class MinTokens(_Forbidding):
     name = "min_tokens"
     rank = 70
 
-    def holds(self, length: int) -> bool:
-        return length < self.length
+    def holds(self, state: int) -> bool:
+        return state < self.length
 
 
 class BeginSuppressTokens(_Forbidding):
@@ -73,8 +73,8 @@ class BeginSuppressTokens(_Forbidding):
     name = "begin_suppress_tokens"
     rank = 120
 
-    def holds(self, length: int) -> bool:
-        return length == self.length
+    def holds(self, state: int) -> bool:
+        return state == self.length
 
 
 class _Forcing(_ByLength):
@@ -93,8 +93,8 @@ class ForcedBos(_Forcing):
     def __init__(self, vocab_size: int, device: torch.device, token: int) -> None:
         self.tokens = torch.tensor(arguments.tokens(self.name, (token,), vocab_size), device=device)
 
-    def holds(self, length: int) -> bool:
-        return length == 1
+    def holds(self, state: int) -> bool:
+        return state == 1
 
 
 class ForcedEos(_Forcing):
@@ -107,5 +107,5 @@ class ForcedEos(_Forcing):
         self.length = arguments.count(f"{self.name}'s length", length)
         self.tokens = torch.tensor(arguments.tokens(self.name, ids, vocab_size), device=device)
 
-    def holds(self, length: int) -> bool:
-        return length == self.length - 1
+    def holds(self, state: int) -> bool:
+        return state == self.length - 1

@@ -1,11 +1,11 @@
-"""Rules that forbid the token that would complete a sequence: one seen before, or one of a list.
+"""Rules that forbid the token that would complete a sequence: one seen before, one of the source's, or one of a list.
 
 Owns the match against the last tokens. What a token costs does not grow with history: the last few tokens are
 at hand, and what followed them before is looked up in a persistent map.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,18 +17,16 @@ from transduce.rules.entries import forbid, ragged
 Tokens = tuple[int, ...]
 
 
-class Followers(NamedTuple):
-    """The tokens that have followed one prefix, newest first."""
-
-    token: int
-    earlier: Optional["Followers"]
-
-
 class Ngrams(NamedTuple):
-    """tail: the last n - 1 tokens. followers: by prefix of n - 1 tokens (see `_key`)."""
+    """tail: the last n - 1 tokens. followers: what has followed prefixes of n - 1 tokens, by their hash."""
 
     tail: Tokens
-    followers: radix.Map[Followers]
+    followers: radix.Map[Mapping[Tokens, Tokens]]
+
+    @property
+    def known(self) -> Mapping[Tokens, Tokens]:
+        """What has followed prefixes with the tail's hash."""
+        return radix.get(self.followers, _hash(self.tail)) or {}
 
 
 class NoRepeatNgram(LogitsRule[Ngrams]):
@@ -47,12 +45,56 @@ class NoRepeatNgram(LogitsRule[Ngrams]):
         tail = (*state.tail, token)
         if len(tail) < self.size:
             return Ngrams(tail, state.followers)
-        key = _key(state.tail)
-        followers = Followers(token, radix.get(state.followers, key))
-        return Ngrams(tail[1:], radix.put(state.followers, key, followers))
+        known = state.known
+        followers = {**known, state.tail: (*known.get(state.tail, ()), token)}
+        return Ngrams(tail[1:], radix.put(state.followers, _hash(state.tail), followers))
+
+    def holds(self, state: Ngrams) -> bool:
+        return state.tail in state.known
 
     def apply(self, rows: Sequence[int], scores: Tensor, states: Sequence[Ngrams]) -> None:
-        forbid(scores, ragged(scores, rows, [list(_completions(state)) for state in states]))
+        forbid(scores, ragged(scores, rows, [state.known.get(state.tail, ()) for state in states]))
+
+
+class SourceNgrams(NamedTuple):
+    """tail: the last n - 1 decoder tokens. followers: what follows a prefix of n - 1 tokens in the source."""
+
+    tail: Tokens
+    followers: Mapping[Tokens, Sequence[int]]
+
+
+class EncoderNoRepeatNgram(LogitsRule[SourceNgrams]):
+    """Args: n, source ids. Forbids tokens that would complete an n-gram of the source, special tokens included."""
+
+    name = "encoder_no_repeat_ngram"
+    rank = 55
+
+    def __init__(self, vocab_size: int, device: torch.device, size: int, source: Sequence[int]) -> None:
+        self._kept = arguments.count(self.name, size, least=1) - 1
+        followers: dict[Tokens, list[int]] = {}
+        for *prefix, token in zip(*(source[start:] for start in range(min(size, len(source) + 1))), strict=False):
+            followers.setdefault(tuple(prefix), []).append(token)
+        self._followers = followers
+
+    def __eq__(self, other: object) -> bool:
+        """All edit alike: states have the sources."""
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def state(self) -> SourceNgrams:
+        return SourceNgrams((), self._followers)
+
+    def advance(self, state: SourceNgrams, token: int) -> SourceNgrams:
+        tail = (*state.tail, token)
+        return state._replace(tail=tail[max(0, len(tail) - self._kept) :])
+
+    def holds(self, state: SourceNgrams) -> bool:
+        return state.tail in state.followers
+
+    def apply(self, rows: Sequence[int], scores: Tensor, states: Sequence[SourceNgrams]) -> None:
+        forbid(scores, ragged(scores, rows, [state.followers.get(state.tail, ()) for state in states]))
 
 
 class BadWords(LogitsRule[Tokens]):
@@ -81,6 +123,9 @@ class BadWords(LogitsRule[Tokens]):
         longest = max(self.lengths, default=0)
         return (*state, token)[-longest:] if longest else ()
 
+    def holds(self, state: Tokens) -> bool:
+        return bool(self._completions(state))
+
     def apply(self, rows: Sequence[int], scores: Tensor, states: Sequence[Tokens]) -> None:
         forbid(scores, ragged(scores, rows, [self._completions(tail) for tail in states]))
 
@@ -89,16 +134,5 @@ class BadWords(LogitsRule[Tokens]):
         return [token for end in ends for token in self.endings.get(end, ())]
 
 
-def _completions(state: Ngrams) -> Iterator[int]:
-    followers = radix.get(state.followers, _key(state.tail))
-    while followers is not None:
-        yield followers.token
-        followers = followers.earlier
-
-
-def _key(prefix: Tokens) -> int:
-    """A number of its own for each prefix of one length (token ids are below 2**32)."""
-    key = 0
-    for token in prefix:
-        key = key << 32 | token
-    return key
+def _hash(prefix: Tokens) -> int:
+    return hash(prefix) & 0xFFFF_FFFF

@@ -1,0 +1,35 @@
+"""Checks of texts and token ids before anything is made of them: each raises an error that names the way out."""
+
+from collections.abc import Iterable
+
+from transduce.errors import CapacityError, RequestError
+from transduce.frontend.prompts import Ids, shown
+
+MOST_PER_TOKEN = 256
+"""Characters: a text with more of them for each token that the model takes is refused unread."""
+
+
+def check_texts(values: Iterable[object]) -> None:
+    """Raise for a string among them that is no text: half of a surrogate pair, which no tokenizer takes."""
+    for value in values:
+        try:
+            if isinstance(value, str):
+                value.encode()
+        except UnicodeEncodeError:
+            raise RequestError(f"{shown(value)} holds a lone surrogate, which is no character; remove it") from None
+
+
+def check_length(name: str, text: str, most: int | None) -> None:
+    """Raise for a text that need not be read to know that it is too long for so many tokens."""
+    if most is not None and len(text) > (characters := MOST_PER_TOKEN * most):
+        raise CapacityError(
+            f"the {name} has {len(text)} characters and the model takes {most} tokens, of which each may stand for "
+            f"{MOST_PER_TOKEN}: shorten it to {characters} characters at most"
+        )
+
+
+def check_vocabulary(name: str, ids: Ids, size: int) -> None:
+    """Raise for an id that is none of `size` tokens."""
+    for token in ids:
+        if not 0 <= token < size:
+            raise RequestError(f"the {name} has token id {token}; this model's go from 0 to {size - 1}")

@@ -12,8 +12,12 @@ from transformers import (
     BartConfig,
     BartForConditionalGeneration,
     GenerationConfig,
+    MarianConfig,
+    MarianMTModel,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
     WhisperConfig,
     WhisperFeatureExtractor,
     WhisperForConditionalGeneration,
@@ -42,6 +46,25 @@ def text_folder(folder: Path, generation: Mapping[str, Any]) -> Path:
     _save(BartForConditionalGeneration(config), folder, generation, seed=3)
     _letters().save_pretrained(folder)
     return folder
+
+
+def scored_folders(folder: Path) -> dict[str, Path]:
+    """Over single letters, one of each family that reads text."""
+    vocab, most = len(SPECIAL) + len(LETTERS), 64
+    ids: dict[str, Any] = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1}
+    t5: dict[str, Any] = {"d_model": 24, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 3}
+    models: dict[str, PreTrainedModel] = {
+        "bart": BartForConditionalGeneration(BartConfig(vocab_size=vocab, max_position_embeddings=most, **SIDES)),
+        "marian": MarianMTModel(MarianConfig(vocab_size=vocab, max_position_embeddings=most, **SIDES, **ids)),
+        "t5": T5ForConditionalGeneration(T5Config(vocab_size=vocab, **t5, **ids)),
+    }
+    for seed, (name, model) in enumerate(models.items()):
+        start = model.config.decoder_start_token_id
+        # Nothing of the following touches a score.
+        asked = {"decoder_start_token_id": start, "eos_token_id": 2, "num_beams": 3, "repetition_penalty": 3.0}
+        _save(model, folder / name, asked, seed)
+        _letters().save_pretrained(folder / name)
+    return {name: folder / name for name in models}
 
 
 def byte_folder(folder: Path, generation: Mapping[str, Any]) -> Path:

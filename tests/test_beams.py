@@ -27,6 +27,8 @@ BEAMS: dict[str, dict[str, Any]] = {
     "several": {"num_beams": 5, "num_return_sequences": 5, "length_penalty": 0.3, "early_stopping": True},
     "forced": {"num_beams": 3, "num_return_sequences": 2, "forced_bos_token_id": 0, "forced_eos_token_id": 2},
     "ruled": {"num_beams": 4, "no_repeat_ngram_size": 2, "min_length": 12, "early_stopping": "never"},
+    "new": {"num_beams": 3, "encoder_no_repeat_ngram_size": 1},
+    "normalised": {"num_beams": 4, "num_return_sequences": 4, "renormalize_logits": True, "no_repeat_ngram_size": 1},
     "eos of several": {"num_beams": 4, "eos_token_id": [2, 30, 31, 32, 33, 34], "num_return_sequences": 3},
 }
 

@@ -168,7 +168,9 @@ def test_a_bad_structure_costs_its_own_request_alone(letters: LLM) -> None:
 def test_rules_that_leave_nothing_are_an_error(letters: LLM) -> None:
     params = SamplingParams(guided_choice=["ab"], bad_words=[[6]])
     (output, _) = letters.generate(["x", "y"], [params, SamplingParams(max_tokens=3)], use_tqdm=False)
-    assert "no token can follow" in str(output.error)
+    assert "rules (bad_words, choices) forbid every one" in str(output.error)
+    with pytest.raises(RequestError, match="no token can follow"):
+        letters.generate("x", params, use_tqdm=False)
 
 
 def test_speech_answers_with_a_choice(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The offline API end to end, on tiny checkpoints as transformers saves them, beside transformers' generate()."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -8,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import BartForConditionalGeneration
+from torch import Tensor
+from transformers import BartForConditionalGeneration, GenerationConfig
 
 import transduce
-from tests.folders import text_folder
+from tests.folders import text_folder, whisper_folder
 from tests.offline import load, tokens
 from transduce import LLM, BeamSearchParams, CapacityError, ConfigError, EngineError, RequestError, SamplingParams
 from transduce.core.request import Output
@@ -29,6 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "forced": {"forced_bos_token_id": 0, "forced_eos_token_id": 2, "max_length": 9},
     "penalised": {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2, "min_length": 20},
     "suppressed": {"suppress_tokens": [7, 12], "begin_suppress_tokens": [20, 21], "bad_words_ids": [[8], [10, 11]]},
+    "new": {"encoder_no_repeat_ngram_size": 1, "no_repeat_ngram_size": 2},
     "short": {"max_new_tokens": 6, "min_new_tokens": 4},
     "eos of several": {"eos_token_id": [2, 30, 31, 32, 33, 34]},
 }
@@ -52,6 +55,60 @@ def test_answers_are_those_of_generate(name: str, tmp_path: Path) -> None:
     expected = [oracle.generate(**tokenizer(source, return_tensors="pt"))[0, 1:].tolist() for source in SOURCES]
     assert tokens(llm.generate(list(SOURCES))) == expected
     assert len({tuple(answer) for answer in expected}) > 1
+
+
+def test_requests_of_one_batch_have_rules_of_their_own_over_the_checkpoints(tmp_path: Path) -> None:
+    checkpoint = GENERATION | {"forced_bos_token_id": 0, "no_repeat_ngram_size": 2}
+    llm = load(text_folder(tmp_path, checkpoint))
+    oracle = BartForConditionalGeneration.from_pretrained(tmp_path).eval()
+    own: list[dict[str, Any]] = [
+        {"forced_bos_token_id": 7},
+        {"forced_bos_token_id": None, "encoder_no_repeat_ngram_size": 1},
+        {"no_repeat_ngram_size": None},
+        {"suppress_tokens": [44], "begin_suppress_tokens": [41], "forced_eos_token_id": 2},
+        {},
+    ]
+    off: dict[str, Any] = {"forced_bos_token_id": -1, "no_repeat_ngram_size": 0}
+    params = [SamplingParams(**{k: off[k] if v is None else v for k, v in each.items()}) for each in own]
+    expected = []
+    for source, each in zip(SOURCES, own, strict=True):
+        oracle.generation_config = GenerationConfig(**checkpoint | each)
+        expected.append(oracle.generate(**llm.get_tokenizer()(source, return_tensors="pt"))[0, 1:].tolist())
+    assert tokens(llm.generate(list(SOURCES), params)) == expected
+
+
+def allowed(place: int, ids: Tensor) -> list[int]:
+    return [2, *(token for token in range(4, 40) if (token + place + len(ids) + int(ids[-1])) % 3)]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_function_says_which_tokens_may_follow(beams: int, folder: Path, llm: LLM) -> None:
+    oracle = BartForConditionalGeneration.from_pretrained(folder).eval()
+    outputs = llm.generate(list(SOURCES), BeamSearchParams(beam_width=beams, prefix_allowed_tokens_fn=allowed))
+    encoded = [llm.get_tokenizer()(source, return_tensors="pt") for source in SOURCES]
+    expected = [
+        oracle.generate(
+            **source, num_beams=beams, prefix_allowed_tokens_fn=lambda _, ids, place=place: allowed(place, ids)
+        )
+        for place, source in enumerate(encoded)
+    ]
+    assert tokens(outputs) == [answer[0, 1:].tolist() for answer in expected]
+
+
+def test_a_function_that_fails_is_told_and_leaves_the_engine_clean(llm: LLM) -> None:
+    with pytest.raises(EngineError, match=r"the answer of prefix_allowed_tokens_fn is empty; give at least one"):
+        llm.generate("hello", SamplingParams(prefix_allowed_tokens_fn=lambda place, ids: []))
+    assert tokens(llm.generate("hello"))[0]
+
+
+def test_sources_without_tokens_are_ignored_where_these_may_not_be_repeated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = whisper_folder(tmp_path, seed=0) / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"encoder_no_repeat_ngram_size": 2}))
+    with caplog.at_level("WARNING", "transduce"):
+        load(tmp_path)
+    assert "encoder_no_repeat_ngram_size=2 is ignored: the encoder reads no tokens" in caplog.messages
 
 
 def test_the_tiny_checkpoint_says_enough_to_be_a_test(llm: LLM) -> None:
@@ -92,6 +149,16 @@ def test_samples_repeat_with_their_seed(llm: LLM) -> None:
 
     assert drawn(1) == drawn(1) != drawn(2)
     assert len({tuple(answer) for answer in drawn(1)}) > 1
+
+
+def test_the_best_of_several_samples_are_the_likeliest_by_token(llm: LLM) -> None:
+    drawn: dict[str, Any] = {"temperature": 1.5, "seed": 3, "max_tokens": 12}
+    (four,) = llm.generate("hello", SamplingParams(n=4, logprobs=0, **drawn))
+    (two,) = llm.generate("hello", SamplingParams(n=2, best_of=4, **drawn))
+    ranked = sorted(four.outputs, key=lambda each: -(each.cumulative_logprob or 0) / len(each.token_ids))
+    assert [each.token_ids for each in two.outputs] == [each.token_ids for each in ranked[:2]]
+    assert [(each.index, each.logprobs) for each in two.outputs] == [(0, None), (1, None)]
+    assert len({tuple(each.token_ids) for each in four.outputs}) > 2
 
 
 def test_forms_and_params_mix(llm: LLM) -> None:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from transduce.frontend.outputs import CompletionOutput as CompletionOutput
     from transduce.frontend.outputs import Logprob as Logprob
     from transduce.frontend.outputs import RequestOutput as RequestOutput
-    from transduce.frontend.outputs import Transcription as Transcription
+    from transduce.frontend.outputs import TargetScore as TargetScore
     from transduce.llm import LLM as LLM
+    from transduce.speech.fallback import Fallback as Fallback
+    from transduce.speech.transcription import Transcription as Transcription
 
     __version__: str
 
@@ -38,7 +40,9 @@ _HOMES = {
     "CompletionOutput": "frontend.outputs",
     "Logprob": "frontend.outputs",
     "RequestOutput": "frontend.outputs",
-    "Transcription": "frontend.outputs",
+    "TargetScore": "frontend.outputs",
+    "Fallback": "speech.fallback",
+    "Transcription": "speech.transcription",
     "CapacityError": "errors",
     "CheckpointError": "errors",
     "ConfigError": "errors",

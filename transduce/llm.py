@@ -4,24 +4,31 @@ Owns the choice of what runs in a batch. Knows no model family: languages are wh
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from numbers import Real
 from threading import Lock
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from transduce import engine
 from transduce.config import from_options
 from transduce.core.params import SamplingParams
 from transduce.errors import EngineError, RequestError
-from transduce.frontend.batch import Batch, Work
+from transduce.frontend import targets as scoring
+from transduce.frontend.batch import Batch
+from transduce.frontend.collector import refused
+from transduce.frontend.dialogue import Dialogue, Work, once
 from transduce.frontend.frontend import Params, checked
 from transduce.frontend.load import load_frontend, load_processor
-from transduce.frontend.outputs import RequestOutput, Transcription
-from transduce.frontend.prompts import Prompt, token_ids
-from transduce.frontend.transcription import Speech, Transcriber
+from transduce.frontend.outputs import RequestOutput, TargetScore
+from transduce.frontend.prompts import Prompt, Target, token_ids
 from transduce.media.audio import Audio
+from transduce.speech.fallback import Fallback
+from transduce.speech.transcription import Speech, Transcriber, Transcription, failed
+
+T = TypeVar("T")
 
 
 class LLM:
@@ -66,6 +73,19 @@ class LLM:
         params = _each(sampling_params, len(several))
         return self._run([Work(*pair) for pair in zip(several, params, strict=True)], use_tqdm)
 
+    def score_target(
+        self, sources: Prompt | Sequence[Prompt], targets: Target | Sequence[Target], *, use_tqdm: bool = True
+    ) -> list[TargetScore]:
+        """How likely the model finds targets that are given, each for its source; one for each pair, in their order.
+
+        As many of both, or one of them for all of the others; a source is encoded once, however many targets it has.
+        Text becomes the tokens that the model learnt it by, EOS among them; token ids are taken as they are. Nothing
+        edits the scores: no rule, no temperature. Errors are as in `generate`, and ConfigError for a model of speech.
+        """
+        scoring.check(self.frontend)
+        pairs = scoring.paired(_several(sources), _several(targets))
+        return [*map(scoring.score, self._run([scoring.work(*pair) for pair in pairs], use_tqdm))]
+
     @overload
     def transcribe(self, audio: list[Any], *args: Any, **options: Any) -> list[Transcription]: ...
 
@@ -80,40 +100,54 @@ class LLM:
         prompt: str | None = None,
         *,
         timestamps: bool = False,
+        condition_on_previous_text: bool = True,
+        fallback: Fallback | None = None,
         sampling_params: Params | None = None,
         use_tqdm: bool = True,
     ) -> Transcription | list[Transcription]:
-        """What is said in one clip (a Transcription) or in a list of them (a list), each of at most 30 s.
+        """What is said in one recording (a Transcription) or in a list of them (a list), each of any length.
 
         audio: a path, the bytes of a file, or (samples, rate). language: such as "en"; None: the checkpoint's own or,
         where it speaks several, the one detected. task: "translate" is into English. prompt: what was said before, as
         context. timestamps: mark segments in the text, as <|1.20|>. Errors are as in `generate`.
+
+        A clip of one window is heard as `generate` hears it. Longer audio is heard window by window, each of which
+        begins where the last segment before it ends, after that text unless condition_on_previous_text is False. A
+        window that cannot be believed is decoded again, see Fallback, unless sampling_params have a temperature; a
+        clip only where `fallback` is given. sampling_params are those of each window.
         """
-        speech = Speech(language=language, task=task, prompt=prompt, timestamps=timestamps)
+        speech = Speech(
+            language=language,
+            task=task,
+            prompt=prompt,
+            timestamps=timestamps,
+            condition_on_previous_text=condition_on_previous_text,
+            fallback=fallback,
+        )
         transcriber = Transcriber(self.frontend, speech)
-        clips = audio if isinstance(audio, list) else [audio]
-        params = _each(sampling_params, len(clips))
-        languages = self._languages(transcriber, clips, use_tqdm)
-        work = [transcriber.work(*each) for each in zip(clips, languages, params, strict=True)]
-        outputs = self._run(work, use_tqdm)
-        said = [transcriber.result(*each) for each in zip(outputs, languages, strict=True)]
+        recordings = audio if isinstance(audio, list) else [audio]
+        params = _each(sampling_params, len(recordings))
+        dialogues = [transcriber.dialogue(*each) for each in zip(recordings, params, strict=True)]
+        said = self._talk(dialogues, partial(failed, language=transcriber.language), use_tqdm)
         return said if isinstance(audio, list) else said[0]
 
-    def _languages(self, transcriber: Transcriber, clips: Sequence[Audio], use_tqdm: bool) -> list[str | None]:
-        if not transcriber.detects:
-            return [transcriber.language] * len(clips)
-        return [*map(transcriber.detected, self._run([*map(transcriber.detection, clips)], use_tqdm))]
-
     def _run(self, work: Sequence[Work], progress: bool) -> list[RequestOutput]:
+        return self._talk([*map(once, work)], refused, progress)
+
+    def _talk(
+        self, dialogues: Sequence[Dialogue[T]], refused: Callable[[str, RequestError], T], progress: bool
+    ) -> list[T]:
         ahead = 2 * self.config.max_num_seqs
-        if not work:
+        if not dialogues:
             raise RequestError("an empty list: give at least one prompt or clip")
-        batch = Batch(self.engine, self.frontend, work, ahead=ahead, ids=self._ids, progress=progress)
+        batch = Batch(
+            self.engine, self.frontend, dialogues, ahead=ahead, ids=self._ids, refused=refused, progress=progress
+        )
         with self._alone():
-            outputs = batch.run()
-        if len(outputs) == 1 and outputs[0].error is not None:
-            raise batch.refusals[0] if batch.refusals else EngineError(outputs[0].error)
-        return outputs
+            results = batch.run()
+        if len(results) == 1 and batch.errors:
+            raise batch.errors[0]
+        return results
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

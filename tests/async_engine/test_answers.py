@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.async_engine.support import answer, collect
-from transduce import LLM, AsyncLLM, BeamSearchParams, RequestOutput, SamplingParams
+from transduce import LLM, AsyncLLM, BeamSearchParams, RequestError, RequestOutput, SamplingParams, TargetScore
 
 SOURCES = ("a cab", "hello", "transducers transduce", "x", "the end")
 PARAMS = (
@@ -37,6 +37,12 @@ def test_many_at_once_are_answered_as_alone(stream: bool, shared: AsyncLLM, offl
 
     for output, wanted in zip(loop.run(ask()), expected, strict=True):
         assert same(output, wanted), (output, wanted)
+
+
+def test_a_function_cannot_enter_the_engines_process(shared: AsyncLLM, loop: asyncio.Runner) -> None:
+    params = SamplingParams(prefix_allowed_tokens_fn=lambda place, tokens: [2])
+    with pytest.raises(RequestError, match=r"prefix_allowed_tokens_fn: the engine runs in a .* give guided_choice"):
+        loop.run(answer(shared, "hello", params))
 
 
 def test_an_unstreamed_request_has_one_output(shared: AsyncLLM, loop: asyncio.Runner) -> None:
@@ -89,6 +95,27 @@ def test_a_slow_reader_gets_what_it_missed_at_once(shared: AsyncLLM, loop: async
     outputs = loop.run(read())
     assert len(outputs) == 2
     assert len(outputs[-1].outputs[0].token_ids) == 30
+
+
+def test_scores_beside_answers(shared: AsyncLLM, offline: LLM, loop: asyncio.Runner) -> None:
+    targets = ("x", "the end", "hello hello")
+    expected = offline.score_target("hello", targets)
+    prompt = {"encoder_prompt": "hello", "decoder_prompt": "ab"}
+    params = SamplingParams(max_tokens=5, prompt_logprobs=2)
+    (wanted,) = offline.generate(prompt, params)
+
+    async def ask() -> tuple[list[TargetScore], list[RequestOutput]]:
+        scores = asyncio.gather(*(shared.score_target("hello", target) for target in targets))
+        return await scores, await collect(shared, prompt, params)
+
+    scores, outputs = loop.run(ask())
+    assert [(each.token_ids, each.logprobs) for each in scores] == [
+        (each.token_ids, each.logprobs) for each in expected
+    ]
+    assert same(outputs[-1], wanted)
+    assert all(output.prompt_logprobs == wanted.prompt_logprobs for output in outputs)
+    with pytest.raises(RequestError, match="the target '' is empty"):
+        loop.run(shared.score_target("hello", ""))
 
 
 def test_ids_and_stats(shared: AsyncLLM, loop: asyncio.Runner) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.async_engine.support import FAIL, OPTIONS, Pace, answer, collect, pid, prompt, until
 from transduce import AsyncLLM, CapacityError, ConfigError, EngineError, RequestError, SamplingParams
+from transduce.async_engine.messages import Abort, Add, ToEngine
 
 LONG = SamplingParams(max_tokens=50, ignore_eos=True)
 
@@ -58,7 +59,15 @@ def test_a_step_that_fails_ends_its_requests_alone(shared: AsyncLLM, loop: async
 def test_an_answer_that_cannot_be_read_ends_alone(
     shared: AsyncLLM, loop: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokenizer = shared.get_tokenizer()
+    """And the engine does not go on with it."""
+    tokenizer, said = shared.get_tokenizer(), list[ToEngine]()
+    send = shared._engine.send
+
+    def noted(message: ToEngine) -> None:
+        said.append(message)
+        send(message)
+
+    monkeypatch.setattr(shared._engine, "send", noted)
 
     def broken(*args: object, **options: object) -> str:
         raise OverflowError("no text")
@@ -67,6 +76,7 @@ def test_an_answer_that_cannot_be_read_ends_alone(
         patch.setattr(tokenizer, "decode", broken)
         with pytest.raises(EngineError, match="could not be read: OverflowError: no text"):
             loop.run(answer(shared, "hello"))
+    assert [type(message) for message in said] == [Add, Abort]
     assert loop.run(answer(shared, "hello")).finished
     assert shared.live == 0
 
@@ -131,6 +141,24 @@ def test_leaving_while_the_prompt_is_read_asks_nothing_of_the_engine(shared: Asy
         assert shared.stats.encoder_cache_queries == before + 1
 
     loop.run(leave())
+
+
+def test_long_prompts_hold_nobody_up_and_can_be_left(shared: AsyncLLM, loop: asyncio.Runner) -> None:
+    """However many there are: they wait for each other, and not in the threads that read all else."""
+    short = SamplingParams(truncate_prompt_tokens=8, max_tokens=1)
+
+    async def crowd() -> None:
+        with shared.frontend.readers._long:
+            tasks = [asyncio.ensure_future(anext(shared.generate("a" * 30_000, short))) for _ in range(50)]
+            await answer(shared, "hello")
+            assert shared.waiting == 50
+            for task in tasks[1:]:
+                task.cancel()
+            await asyncio.wait(tasks[1:])
+            assert shared.live == 1
+        await tasks[0]
+
+    loop.run(crowd())
 
 
 def test_an_abort_while_the_prompt_is_read_counts(shared: AsyncLLM, loop: asyncio.Runner) -> None:

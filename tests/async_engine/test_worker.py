@@ -52,7 +52,7 @@ def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Parent]:
     monkeypatch.setattr(worker, "PATIENCE", float("inf"))
     ours, theirs = Pipe()
     with ours, theirs:
-        yield Parent(engine(BART, tmp_path, max_num_seqs=2).engine, ours, theirs)
+        yield Parent(engine(BART, tmp_path, max_num_seqs=2, speculate=False).engine, ours, theirs)
 
 
 def asked(name: str, tokens: int = 5, source: int = 0) -> Request:
@@ -114,6 +114,12 @@ def test_an_abort_frees_all_before_the_next_step(quiet: bool, parent: Parent) ->
     assert (step.stats.running, step.stats.self_usage, step.stats.cross_usage, step.stats.steps) == (0, 0.0, 0.0, 1)
     assert tokens(step) == {"a": 1 if quiet else 0}
     assert not parent.engine.unfinished
+
+
+def test_who_leaves_before_the_engine_has_looked_is_never_begun(parent: Parent) -> None:
+    step = parent.said(Add(asked("gone"), quiet=False), Abort("gone"), Add(asked("here", source=1), quiet=False))
+    assert (step.stats.running, step.stats.waiting, step.stats.encoder_cache_queries) == (1, 0, 1)
+    assert tokens(step) == {"here": 1, "gone": 0}
 
 
 def test_a_stop_string_ends_a_request(parent: Parent) -> None:

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -18,23 +17,25 @@ from typing import Any
 from uuid import uuid4
 
 from transduce import engine
-from transduce.async_engine.messages import Abort, Add, Finish, Load, Start, Step
-from transduce.async_engine.process import State, Supervisor
+from transduce.async_engine.messages import Abort, Finish, Load, Start, Step, added, portable
+from transduce.async_engine.process import ABSENT, State, Supervisor
 from transduce.async_engine.stats import Stats
 from transduce.async_engine.streams import News, Stream
 from transduce.config import EngineConfig, from_options
 from transduce.core.params import SamplingParams
 from transduce.engine import About
 from transduce.errors import EngineDeadError, RequestError
-from transduce.frontend.batch import Work
+from transduce.frontend import targets as scoring
 from transduce.frontend.collector import Collector, Ends
-from transduce.frontend.frontend import Frontend, Job, Params, checked
+from transduce.frontend.dialogue import Work, converse
+from transduce.frontend.frontend import Frontend, Params, checked
 from transduce.frontend.load import load_frontend, load_processor
-from transduce.frontend.outputs import RequestOutput, Transcription
-from transduce.frontend.prompts import Prompt
-from transduce.frontend.transcription import Speech, Transcriber
+from transduce.frontend.outputs import RequestOutput, TargetScore
+from transduce.frontend.prompts import Prompt, Target
 from transduce.media.audio import Audio
 from transduce.runtime.checkpoint import open_checkpoint
+from transduce.speech.fallback import Fallback
+from transduce.speech.transcription import Speech, Transcriber, Transcription
 
 
 class AsyncLLM:
@@ -119,7 +120,7 @@ class AsyncLLM:
     async def check_health(self) -> None:
         """Raise EngineDeadError where `generate` would."""
         if self.state != "ready":
-            raise EngineDeadError(_ABSENT[self.state])
+            raise EngineDeadError(ABSENT[self.state])
 
     async def __aenter__(self) -> "AsyncLLM":
         await self.start()
@@ -163,6 +164,12 @@ class AsyncLLM:
             if stream.begun:
                 self._engine.send(Abort(stream.key))
 
+    async def score_target(self, source: Prompt, target: Target, *, owner: str = "") -> TargetScore:
+        """How likely the model finds a target for a source, as LLM.score_target has it. Errors are as in `generate`."""
+        await self.check_health()
+        scoring.check(self.frontend)
+        return scoring.score(await self._answer(scoring.work(source, target), owner))
+
     async def transcribe(
         self,
         audio: Audio,
@@ -171,16 +178,30 @@ class AsyncLLM:
         prompt: str | None = None,
         *,
         timestamps: bool = False,
+        condition_on_previous_text: bool = True,
+        fallback: Fallback | None = None,
         sampling_params: Params | None = None,
+        max_seconds: float | None = None,
         owner: str = "",
         cache_salt: str | None = None,
     ) -> Transcription:
-        """What is said in a clip, as LLM.transcribe has it. cache_salt: see `transduce.frontend.prompts.Parts`."""
-        speech = Speech(language=language, task=task, prompt=prompt, timestamps=timestamps, salt=cache_salt)
-        async with aclosing(self._transcribe(audio, speech, sampling_params, owner, False)) as said:
-            return await anext(said)
+        """As LLM.transcribe. max_seconds: longer audio is refused. cache_salt: see `frontend.prompts.Parts`."""
+        await self.check_health()
+        speech = Speech(
+            language=language,
+            task=task,
+            prompt=prompt,
+            timestamps=timestamps,
+            condition_on_previous_text=condition_on_previous_text,
+            fallback=fallback,
+            max_seconds=max_seconds,
+            salt=cache_salt,
+        )
+        params = SamplingParams() if sampling_params is None else checked(sampling_params)
+        dialogue = Transcriber(self.frontend, speech).dialogue(audio, params)
+        return await converse(dialogue, partial(self._answer, owner=owner))
 
-    def stream_transcription(
+    async def stream_transcription(
         self,
         audio: Audio,
         language: str | None = None,
@@ -192,23 +213,21 @@ class AsyncLLM:
         owner: str = "",
         cache_salt: str | None = None,
     ) -> AsyncGenerator[Transcription, None]:
-        """What is said in a clip as far as it has been heard, time and again. Arguments as in `transcribe`."""
-        speech = Speech(language=language, task=task, prompt=prompt, timestamps=timestamps, salt=cache_salt)
-        return self._transcribe(audio, speech, sampling_params, owner, True)
-
-    async def _transcribe(
-        self, audio: Audio, speech: Speech, params: Params | None, owner: str, stream: bool
-    ) -> AsyncGenerator[Transcription, None]:
+        """What is said in a clip of one window as far as it has been heard, time and again. See `transcribe`."""
         await self.check_health()
+        speech = Speech(language=language, task=task, prompt=prompt, timestamps=timestamps, salt=cache_salt)
         transcriber = Transcriber(self.frontend, speech)
-        language = transcriber.language
+        spoken = transcriber.language
         if transcriber.detects:
-            async with aclosing(self._run(transcriber.detection(audio), owner, False)) as detection:
-                language = transcriber.detected(await anext(detection))
-        work = transcriber.work(audio, language, SamplingParams() if params is None else params)
-        async with aclosing(self._run(work, owner, stream)) as outputs:
+            spoken = transcriber.detected(await self._answer(transcriber.detection(audio), owner))
+        work = transcriber.work(audio, spoken, SamplingParams() if sampling_params is None else sampling_params)
+        async with aclosing(self._run(work, owner, True)) as outputs:
             async for output in outputs:
-                yield transcriber.result(output, language)
+                yield transcriber.result(output, spoken)
+
+    async def _answer(self, work: Work, owner: str) -> RequestOutput:
+        async with aclosing(self._run(work, owner, False)) as outputs:
+            return await anext(outputs)
 
     async def _run(
         self, work: Work, owner: str, every: bool, request_id: str | None = None
@@ -216,11 +235,13 @@ class AsyncLLM:
         arrived = time.time()
         await self.check_health()
         with self._entered(request_id, every) as (name, stream):
-            params = checked(work.params)
-            job = await asyncio.to_thread(self.frontend.job, name, work.prompt, params, work.options)
+            params = portable(checked(work.params))
+            read = partial(self.frontend.job, name, work.prompt, params, work.options)
+            reader = self.frontend.readers.executor(work.prompt, work.options)
+            job = await asyncio.get_running_loop().run_in_executor(reader, read)
             await self.check_health()
             stream.begin(Collector(job, arrived, streamed=every))
-            self._engine.send(_add(job, stream.key, owner, every))
+            self._engine.send(added(job, stream.key, owner, every))
             if stream.aborted:
                 self._engine.send(Abort(stream.key))
             while stream.open:
@@ -237,7 +258,7 @@ class AsyncLLM:
             yield name, stream
         finally:
             del self._live[name], self._by_key[key]
-            if stream.begun and not stream.over:
+            if stream.begun and not stream.finished:
                 self._engine.send(Abort(key))
 
     # What the engine says
@@ -274,16 +295,3 @@ class AsyncLLM:
         for stream in self._live.values():
             if stream.begun:
                 stream.put(EngineDeadError(reason))
-
-
-_ABSENT: Mapping[State, str] = {
-    "stopped": "the engine is not running; start() it",
-    "loading": "the engine is loading the model; try again when it is ready",
-    "restarting": "the engine is being started again; try again in a moment",
-    "failed": "the engine could not be started",
-}
-
-
-def _add(job: Job, key: str, owner: str, every: bool) -> Add:
-    """The engine's names for requests are its own: a name is free for the next request before the engine has heard."""
-    return Add(replace(job.request, request_id=key, owner=owner), quiet=not every and not job.stop_strings)

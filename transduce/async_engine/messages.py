@@ -4,7 +4,7 @@ Beside these, the engine's process sends its log records as they are. Knows neit
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import LogRecord
 
 from transduce.async_engine.stats import Stats
@@ -12,7 +12,8 @@ from transduce.config import EngineConfig
 from transduce.core.capacity import Room
 from transduce.core.request import Output, Request
 from transduce.engine import About, Loaded
-from transduce.errors import TransduceError
+from transduce.errors import RequestError, TransduceError
+from transduce.frontend.frontend import Job, Params
 
 Load = Callable[[EngineConfig], Loaded]
 """What loads the engine in its process; a function that can be imported there."""
@@ -78,6 +79,21 @@ class Step:
     refused: list[tuple[str, TransduceError]]
     stats: Stats
     seconds: list[float]
+
+
+def portable(params: Params) -> Params:
+    """The parameters, whose request can cross. Raises RequestError for others."""
+    if params.prefix_allowed_tokens_fn is not None:
+        raise RequestError(
+            "prefix_allowed_tokens_fn: the engine runs in a process of its own, which a function cannot enter; "
+            "give guided_choice, guided_regex or guided_grammar, or use LLM"
+        )
+    return params
+
+
+def added(job: Job, key: str, owner: str, every: bool) -> Add:
+    """The engine's names for requests are its own: a name is free for the next request before the engine has heard."""
+    return Add(replace(job.request, request_id=key, owner=owner), quiet=not every and not job.stop_strings)
 
 
 ToEngine = Add | Finish | Abort

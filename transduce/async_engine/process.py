@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -25,6 +25,14 @@ from transduce.errors import EngineDeadError, TransduceError
 log = logging.getLogger(__name__)
 
 State = Literal["stopped", "loading", "ready", "restarting", "failed"]
+
+ABSENT: Mapping[State, str] = {
+    "stopped": "the engine is not running; start() it",
+    "loading": "the engine is loading the model; try again when it is ready",
+    "restarting": "the engine is being started again; try again in a moment",
+    "failed": "the engine could not be started",
+}
+"""Why there is no engine, of states other than "ready"."""
 
 CHILD = """
 import sys

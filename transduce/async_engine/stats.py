@@ -13,8 +13,9 @@ class Stats:
     """Gauges of now, and counts since the first start, restarts included.
 
     running, waiting: requests that hold pages, and that do not. self_usage, cross_usage: share, of 1, of the KV pool
-    that decoder tokens take, and encoder inputs in use. encoder_tokens: rows encoded. graph_steps, eager_steps: steps
-    whose decoder forward was replayed, and ran as it is. step_seconds: of all steps together.
+    that decoder tokens take, and encoder inputs in use. encoder_tokens: rows encoded. drafts: verified; drafted,
+    accepted: their tokens, and those that were right. graph_steps, eager_steps: steps whose decoder forward was
+    replayed, and ran as it is. step_seconds: of all steps together.
     """
 
     running: int = 0
@@ -27,6 +28,11 @@ class Stats:
     generation_tokens: int = 0
     encoder_cache_hits: int = 0
     encoder_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    prefix_cache_queries: int = 0
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
     graph_steps: int = 0
     eager_steps: int = 0
     steps: int = 0
@@ -58,6 +64,11 @@ def stats_of(engine: Engine, steps: int, step_seconds: float) -> Stats:
         generation_tokens=counters.generated_tokens,
         encoder_cache_hits=scheduler.cache.hits,
         encoder_cache_queries=scheduler.cache.queries,
+        prefix_cache_hits=scheduler.prefixes.hits,
+        prefix_cache_queries=scheduler.prefixes.queries,
+        drafts=counters.drafts,
+        drafted=counters.drafted,
+        accepted=counters.accepted,
         graph_steps=graphs.replays,
         eager_steps=graphs.eager,
         steps=steps,

@@ -42,6 +42,11 @@ class Stream:
         return self._collector is not None
 
     @property
+    def finished(self) -> bool:
+        """Whether the engine has said all: it goes on with others of the request's answers when one is an error."""
+        return self._collector is not None and self._collector.finished
+
+    @property
     def scheduled(self) -> bool:
         """Whether the request has been part of a step."""
         return self._collector is not None and self._collector.scheduled
@@ -59,7 +64,7 @@ class Stream:
             for end in collector.add(output):
                 ended(end)
             if collector.error is not None:
-                return EngineError(collector.error)
+                return collector.error
             seen = collector.finished or (self._every and output.deltas)
             return collector.result() if seen else None
         except Exception as error:

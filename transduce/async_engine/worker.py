@@ -131,7 +131,7 @@ class Worker:
         if so_far is None:
             return output
         so_far.extend(output)
-        if output.finished:
+        if output.finished or output.error is not None:
             return self._quiet.pop(output.request_id)
         return Output(output.request_id, scheduled=output.scheduled) if output.scheduled is not None else None
 

@@ -10,10 +10,11 @@ from fastapi import FastAPI
 from transduce.async_engine.llm import AsyncLLM
 from transduce.async_engine.stats import Stats
 from transduce.config import EngineConfig
-from transduce.frontend.outputs import CompletionOutput, RequestMetrics, RequestOutput, Transcription
+from transduce.frontend.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from transduce.server.app import create_app
 from transduce.server.options import ServeOptions
 from transduce.server.service import Service
+from transduce.speech.transcription import Transcription
 
 MODEL = "./a-model"
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.server.asgi import call, request
 from tests.server.fakes import MODEL, FakeLLM, app
+from tests.server.live import Live, tone
 from transduce.server import logs
 from transduce.server.options import ServeOptions
 
@@ -56,6 +57,14 @@ def test_a_request_is_one_line_with_its_times(log: list[logging.LogRecord]) -> N
         "client": "192.0.2.1",
         "request_id": "mine",
     }
+
+
+def test_what_was_heard_is_told(log: list[logging.LogRecord], speech: Live) -> None:
+    """The encoder's rows are among the input tokens, as in the answer's usage."""
+    made = speech.http.post("/v1/audio/transcriptions", data={"language": "en"}, files={"file": tone(200)})
+    (record,) = log
+    assert fields(record)["audio_seconds"] == 0.5
+    assert fields(record)["input_tokens"] == made.raise_for_status().json()["usage"]["input_tokens"] > 50
 
 
 def test_several_prompts_are_one_line(log: list[logging.LogRecord]) -> None:

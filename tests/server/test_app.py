@@ -11,6 +11,7 @@ import transduce
 from tests.server.asgi import Client, acall, call, request
 from tests.server.fakes import MODEL, FakeLLM, app, service
 from transduce import EngineConfig, SamplingParams
+from transduce.async_engine.stats import Stats
 from transduce.errors import CapacityError, EngineDeadError, EngineError, RequestError
 
 BODY = {"model": MODEL, "prompt": "x y"}
@@ -125,13 +126,19 @@ def test_what_the_engine_raises(error: Exception, status: int) -> None:
 
 
 def test_more_than_may_wait_are_refused() -> None:
+    """Running ones do not count, nor those that wait for the next step alone, as there are places for them."""
     llm = FakeLLM()
-    llm.waiting = 2
-    assert complete(llm, max_waiting=3).status == 200
+    llm.config = EngineConfig(model=MODEL, max_num_seqs=3)
+    for live, waiting, left, most, status in (
+        (1, 1, 0, 0, 200), (2, 2, 0, 0, 200), (3, 3, 0, 0, 429), (3, 3, 0, 1, 200), (3, 0, 0, 0, 429),
+        (2, 0, 0, 0, 200), (4, 2, 1, 3, 200), (4, 2, 1, 2, 429), (5, 2, 0, 2, 429),
+    ):  # fmt: skip
+        llm.live, llm.waiting, llm.stats, llm.asked = live, waiting, Stats(waiting=left), []
+        assert complete(llm, max_waiting=most).status == status
     refused = complete(llm, max_waiting=2)
     assert (refused.status, refused.json["error"]["type"]) == (429, "rate_limit_error")
     assert refused.headers["retry-after"] == "1"
-    assert len(llm.asked) == 1
+    assert not llm.asked
 
 
 def test_prompts_of_a_request_that_is_let_in_all_are() -> None:
@@ -172,7 +179,7 @@ def test_retry_after_is_how_long_requests_wait(queued: float, seconds: str) -> N
     async def ask() -> Client:
         for _ in range(100):
             await acall(served, "POST", COMPLETIONS, BODY)
-        llm.waiting = 256
+        llm.waiting, llm.stats = 256, Stats(waiting=256)
         return await acall(served, "POST", COMPLETIONS, BODY)
 
     assert asyncio.run(ask()).headers["retry-after"] == seconds
@@ -299,7 +306,7 @@ def test_a_prompt_s_own_salt_wins() -> None:
 def _record(salt: str) -> Any:
     from transduce.server.access_log import Record
 
-    return Record("id", "", "POST", "/", salt=salt)
+    return Record("id", "", "POST", "/", "/", salt=salt)
 
 
 def test_requests_take_turns_by_their_id() -> None:

@@ -152,18 +152,20 @@ def test_a_form_without_a_file_is_refused(content: dict[str, Any], speech: Live)
     assert refused.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(("clip", "said"), [(b"", "empty"), (b"noise", "cannot read audio"), (tone(200, 1.5), "1.5 s")])
+@pytest.mark.parametrize(("clip", "said"), [(b"", "empty"), (b"noise", "cannot read audio")])
 def test_bad_clips_are_refused(clip: bytes, said: str, speech: Live) -> None:
     for asked in ({}, {"stream": True}):
-        with pytest.raises(BadRequestError, match=said):
+        with pytest.raises(BadRequestError, match=said) as refused:
             speech.openai.audio.transcriptions.create(model=MODEL, file=file(clip), extra_body=asked)
+        assert refused.value.param == "file"
 
 
 def test_another_model_or_language_is_not_here(speech: Live) -> None:
     with pytest.raises(NotFoundError, match="no model 'whisper-1'"):
         speech.openai.audio.transcriptions.create(model="whisper-1", file=file(CLIPS[0]))
-    with pytest.raises(BadRequestError, match="language 'xx' is unknown"):
+    with pytest.raises(BadRequestError, match="language 'xx' is unknown") as refused:
         speech.openai.audio.transcriptions.create(model=MODEL, file=file(CLIPS[0]), language="xx")
+    assert refused.value.param == "language"
 
 
 @DEPRECATED

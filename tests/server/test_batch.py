@@ -1,6 +1,7 @@
 """Batches: the two files' format, going on after an interruption, and what the app is asked."""
 
 import asyncio
+import base64
 import json
 import resource
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.datastructures import UploadFile
 
 from tests.folders import text_folder
 from transduce import LLM, ConfigError, cli
@@ -24,6 +26,8 @@ class Server:
     def __init__(self, ends: int = 0) -> None:
         self.app = FastAPI()
         self.app.post("/v1/completions")(self.complete)
+        for url in batch.AUDIO:
+            self.app.post(url)(self.hear)
         self.app.get("/ready")(self.ready)
         self.asked: list[str] = []
         self.running = self.most = 0
@@ -46,6 +50,22 @@ class Server:
             return JSONResponse({"error": {"message": "bad is refused"}}, 400, headers)
         usage = {"prompt_tokens": len(prompt), "completion_tokens": 1}
         return JSONResponse({"choices": [{"text": prompt.upper()}], "usage": usage}, 200, headers)
+
+    async def hear(self, http: Request) -> Response:
+        """What it was sent, as text or as JSON."""
+        async with http.form() as form:
+            clip = form["file"]
+            assert isinstance(clip, UploadFile)
+            fields = {name: form.getlist(name) for name in form if name != "file"}
+            said = {
+                "file": (await clip.read()).decode(),
+                "fields": fields,
+                "usage": {"input_tokens": 9, "output_tokens": 2},
+            }
+        headers = {"x-request-id": "request-1"}
+        if fields.get("response_format") == ["text"]:
+            return PlainTextResponse(said["file"], headers=headers)
+        return JSONResponse(said, headers=headers)
 
     async def ready(self) -> Response:
         self._restarting = max(0, self._restarting - 1)
@@ -127,6 +147,51 @@ def test_what_cannot_be_asked_is_that_lines_error(fields: Any, named: str, tmp_p
     assert found["a"]["error"]["code"] == "invalid_request"
     assert named in found["a"]["error"]["message"]
     assert found["b"]["error"] is None
+
+
+def test_clips_are_posted_in_forms(tmp_path: Path, out: Path) -> None:
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "clips" / "a.wav").write_text("from a file")
+    url = "data:audio/wav;base64," + base64.b64encode(b"from a URL").decode()
+    more = {"temperature": 0, "seed": 7, "language": None, "stop": ["a", "b"], "prompt": "é"}
+    asked = [
+        request("a", url=batch.AUDIO[0], body={"file": "clips/a.wav", "response_format": "text"}),
+        request("b", url=batch.AUDIO[1], body={"file": url, **more}),
+    ]
+    succeeded, progress = make(Server(), lines(tmp_path, *asked), out)
+    assert (succeeded, sorted(progress)) == (2, [(1, 0, 0), (1, 9, 2)])
+    found = results(out)
+    assert found["a"]["response"]["body"] == "from a file"
+    heard = found["b"]["response"]["body"]
+    assert heard["file"] == "from a URL"
+    assert heard["fields"] == {"temperature": ["0"], "seed": ["7"], "stop[]": ["a", "b"], "prompt": ["é"]}
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        (None, "body.file=None: give the path"),
+        (7, "body.file=7: give the path"),
+        ("https://example.com/a.wav", "nothing is fetched from elsewhere"),
+        ("none.wav", "No such file"),
+        (".", "Is a directory"),
+        ("a\0b", "null"),
+        ("../other.wav", "outside of the batch file's folder"),
+        ("/etc/hostname", "outside of the batch file's folder"),
+        ("link.wav", "outside of the batch file's folder"),
+        ("data:audio/wav,abc", "'data:audio/wav,abc': give the path"),
+        ("data:audio/wav;base64,a?", "'data:audio/wav;base64,a?': "),
+    ],
+)
+def test_a_clip_that_cannot_be_had_is_that_lines_error(source: Any, named: str, tmp_path: Path, out: Path) -> None:
+    folder = tmp_path / "batch"
+    folder.mkdir()
+    (tmp_path / "other.wav").write_text("private")
+    (folder / "link.wav").symlink_to(tmp_path / "other.wav")
+    succeeded, _ = make(Server(), lines(folder, request("a", url=batch.AUDIO[0], body={"file": source})), out)
+    error = results(out)["a"]["error"]
+    assert (succeeded, error["code"]) == (0, "invalid_request")
+    assert named in error["message"]
 
 
 @pytest.mark.parametrize(

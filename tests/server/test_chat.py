@@ -1,7 +1,6 @@
 """/v1/chat/completions by the official client: what messages become, and the form of the answers."""
 
-from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from openai import BadRequestError
@@ -11,6 +10,8 @@ from tests.server.asgi import call
 from tests.server.fakes import FakeLLM, app
 from tests.server.live import MODEL, Live
 from transduce import SamplingParams
+from transduce.frontend.readers import Readers
+from transduce.models.base import Processor
 
 MESSAGES: list[Any] = [{"role": "user", "content": "hello"}]
 PATH = "/v1/chat/completions"
@@ -60,6 +61,12 @@ def test_logprobs_are_the_offline_ones(top: int | None, text: Live) -> None:
         assert len(likeliest) == (top or 0)
 
 
+def test_a_source_that_is_too_long_is_the_messages_fault(text: Live) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        text.openai.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "a" * 99}])
+    assert (refused.value.param, refused.value.code) == ("messages", "too_long")
+
+
 def test_without_logprobs_there_are_none(text: Live) -> None:
     made = text.openai.chat.completions.create(model=MODEL, messages=MESSAGES, logprobs=False, max_tokens=2)
     assert made.choices[0].logprobs is None
@@ -89,9 +96,10 @@ class Templated(FakeLLM):
 
     def __init__(self) -> None:
         super().__init__()
-        self.frontend.lock = Lock()
         self.tokenizer = letters()
         self.tokenizer.chat_template = TEMPLATE
+        self.frontend.processor.tokenizer = self.tokenizer
+        self.frontend.readers = Readers(cast(Processor, self.frontend.processor))
 
     def get_tokenizer(self) -> Any:
         return self.tokenizer

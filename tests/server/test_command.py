@@ -39,7 +39,7 @@ def test_every_field_has_a_flag() -> None:
 
 def test_every_flag_is_described() -> None:
     described = PAGE.partition("## Flags")[2].partition("## Who")[0]
-    flags = {name for param in PARAMS for name in param.opts if name.startswith("--")}
+    flags = {name for param in PARAMS for name in [*param.opts, *param.secondary_opts] if name.startswith("--")}
     assert flags == set(re.findall(r"(?<=`)--[\w-]+(?=`)", described))
 
 
@@ -96,12 +96,12 @@ def test_a_file_gives_flags(serve: Serve, tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(
         "model: a-model\nport: 8001\nserved-model-name: [a, b]\napi_key: k\nmax-num-seqs: 4\n"
-        "keep: '*.fc2'\ndisable-playground: true\nrequest-timeout: 3\n"
+        "keep: '*.fc2'\ndisable-playground: true\nrequest-timeout: 3\nrevision: 1.10\n"
     )
     config, options = serve("--config", str(file))
     assert (config.model, config.max_num_seqs, config.quantization_keep) == ("a-model", 4, ("*.fc2",))
     assert (options.port, options.served_model_name, options.api_key) == (8001, ("a", "b"), ("k",))
-    assert (options.disable_playground, options.request_timeout) == (True, 3.0)
+    assert (options.disable_playground, options.request_timeout, config.revision) == (True, 3.0, "1.10")
 
 
 def test_the_environment_gives_flags(serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -129,28 +129,90 @@ def test_flags_win_over_the_environment_and_that_over_the_file(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("prot: 8001\n", "there is no flag --prot"),
+        ("prot: 8001\n", "there is no flag --prot; did you mean port?"),
+        ("xyzzy: 8001\n", "there is no flag --xyzzy; transduce serve --help lists them"),
         ("config: x.yaml\n", "there is no flag --config"),
         ("- port\n", "holds no flags"),
         ("port: {\n", "cannot read"),
-        ("port: many\n", "valid integer"),
+        ("port: many\n", "'--port' ('many' from 'serve.yaml'): Input should be a valid integer"),
+        ("max-waiting: 2.7\n", "'--max-waiting' ('2.7' from 'serve.yaml')"),
+        ("port: true\n", "'--port' ('true' from 'serve.yaml')"),
+        ("max-waiting: -1\n", "max_waiting=-1: give a whole number >= 0 (from 'serve.yaml')"),
+        ("dtype: int4\n", "bfloat16 (from 'serve.yaml')"),
+        ("api-key:\n", "'serve.yaml': api-key has no value"),
+        ("api-key: []\n", "'serve.yaml': api-key has no value"),
+        ("port: [1]\n", "'serve.yaml': port: give one value"),
+        ("api-key: [{a: b}]\n", "'serve.yaml': api-key: give a value, or a list of them"),
         (None, "cannot read"),
     ],
 )
 def test_a_file_that_cannot_be_used(
-    content: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: str | None,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = tmp_path / "serve.yaml"
+    monkeypatch.chdir(tmp_path)
     if content is not None:
-        file.write_text(content)
-    assert cli.main(["serve", "a-model", "--config", str(file)]) == cli.WRONG
+        Path("serve.yaml").write_text(content)
+    assert cli.main(["serve", "a-model", "--config", "serve.yaml"]) == cli.WRONG
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "value", "said"),
+    [
+        ("serve", "SERVE_PROT", "1", "TRANSDUCE_SERVE_PROT is no flag's variable; did you mean TRANSDUCE_SERVE_PORT?"),
+        ("serve", "SERVE_KEEP", "1", "did you mean TRANSDUCE_SERVE_QUANTIZATION_KEEP?"),
+        ("serve", "SERVE_XYZZY", "1", "TRANSDUCE_SERVE_XYZZY is no flag's variable; transduce serve --help lists them"),
+        ("generate", "GENERATE_SEDE", "1", "did you mean TRANSDUCE_GENERATE_SEED?"),
+        ("serve", "SERVE_API_KEY", " ", "TRANSDUCE_SERVE_API_KEY is empty"),
+        ("serve", "SERVE_PORT", "many", "('many' from TRANSDUCE_SERVE_PORT): Input should be a valid integer"),
+        ("serve", "SERVE_PORT", "tcp://10.0.0.1:80", "Kubernetes sets for a service of that name; give the flag"),
+        ("serve", "SERVE_MAX_WAITING", "-1", "give a whole number >= 0 (from TRANSDUCE_SERVE_MAX_WAITING)"),
+        ("serve", "SERVE_DTYPE", "int4", "bfloat16 (from TRANSDUCE_SERVE_DTYPE)"),
+        ("serve", "SERVE_ENFORCE_EAGER", "maybe", "('maybe' from TRANSDUCE_SERVE_ENFORCE_EAGER)"),
+    ],
+)
+def test_a_variable_that_cannot_be_used(
+    command: str,
+    name: str,
+    value: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(f"TRANSDUCE_{name}", value)
+    assert cli.main([command, "a-model"]) == cli.WRONG
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert cli.main([command, "--help"]) == 0
+
+
+def test_variables_that_kubernetes_sets_for_its_services_are_none_of_ours(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for service in ("TRANSDUCE_SERVE", "TRANSDUCE_SERVE_WHISPER"):
+        linked = {
+            "SERVICE_HOST": "10.0.0.1",
+            "SERVICE_PORT": "80",
+            "SERVICE_PORT_HTTP": "80",
+            "PORT": "tcp://10.0.0.1:80",
+            "PORT_80_TCP": "tcp://10.0.0.1:80",
+            "PORT_80_TCP_PROTO": "tcp",
+            "PORT_80_TCP_PORT": "80",
+            "PORT_80_TCP_ADDR": "10.0.0.1",
+        }
+        for name, value in linked.items():
+            monkeypatch.setenv(f"{service}_{name}", value)
+    assert serve("a-model", "--port", "8001")[1].port == 8001
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--max-waiting", "0"), "max_waiting=0: give a whole number >= 1"),
+        (("--max-waiting", "-1"), "max_waiting=-1: give a whole number >= 0"),
         (("--dtype", "int4"), "dtype='int4'"),
         (("--tensor-parallel-size", "2"), "tensor_parallel_size=2"),
     ],

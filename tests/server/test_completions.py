@@ -67,6 +67,9 @@ SETTINGS: list[dict[str, Any]] = [
     {"logit_bias": {"9": 100, "10": -100}, "max_tokens": 4},
     {"allowed_token_ids": [2, 5, 6, 7]},
     {"bad_words": ["S", [12]], "max_tokens": 9},
+    {"no_repeat_ngram_size": 1, "encoder_no_repeat_ngram_size": 1, "max_tokens": 9},
+    {"forced_bos_token_id": 9, "forced_eos_token_id": [2], "max_tokens": 5},
+    {"suppress_tokens": [44], "begin_suppress_tokens": [41]},
     {"truncate_prompt_tokens": 4},
     {"skip_special_tokens": False, "logit_bias": {"0": 100}, "max_tokens": 3},
 ]
@@ -154,6 +157,40 @@ def test_echo_puts_the_prompt_in_front(text: Live) -> None:
     for prompt in ("hello", ids):
         made = text.openai.completions.create(model=MODEL, prompt=prompt, echo=True)
         assert made.choices[0].text == "hello" + output.outputs[0].text
+
+
+def test_echo_puts_the_decoder_s_prompt_behind_the_encoder_s(text: Live) -> None:
+    ids: list[int] = text.offline.get_tokenizer()("cab", add_special_tokens=False)["input_ids"]
+    for start in ("cab", ids):
+        asked = {"decoder_prompt": start, "max_tokens": 5}
+        create = text.openai.completions.create
+        plain = create(model=MODEL, prompt="hello", extra_body=asked).choices[0].text
+        assert create(model=MODEL, prompt="hello", echo=True, extra_body=asked).choices[0].text == f"hellocab{plain}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": "a" * 99}, "prompt"),
+        ({"n": 128, "temperature": 1.0}, "n"),
+        ({"n": 3, "beam_width": 2}, "n"),
+        ({"decoder_prompt": [5] * 99}, "decoder_prompt"),
+        ({"decoder_prompt": [999]}, "decoder_prompt"),
+        ({"logit_bias": {"999": 1}}, "logit_bias"),
+        ({"stop_token_ids": [999]}, "stop_token_ids"),
+        ({"top_k": 5}, "top_k"),
+        ({"guided_regex": "("}, "guided_regex"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "what"}}}}, "response_format"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_the_engine_refuses_names_the_field(asked: dict[str, Any], param: str, text: Live) -> None:
+    for stream in (False, True):
+        answer = text.http.post("/v1/completions", json={"prompt": "hello", "stream": stream, **asked})
+        assert answer.status_code == 400, answer.text
+        error = answer.json()["error"]
+        assert (error["param"], "guided_json" in error["message"]) == (param, False), error
 
 
 def test_logprobs_are_the_offline_ones(text: Live) -> None:

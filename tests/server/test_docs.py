@@ -12,6 +12,7 @@ from transduce.server.protocol.audio import AudioRequest
 from transduce.server.protocol.base import Body
 from transduce.server.protocol.chat import ChatRequest
 from transduce.server.protocol.completions import CompletionRequest
+from transduce.server.protocol.score import ScoreRequest
 
 PAGE = Path(__file__).parents[2] / "docs" / "server.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -73,6 +74,7 @@ def fields(model: type[Body]) -> set[str]:
 def test_every_field_is_described_and_no_other() -> None:
     assert table("Completions") == fields(CompletionRequest)
     assert table("Speech") == fields(AudioRequest)
+    assert table("Scores") == fields(ScoreRequest)
     own = {"messages", "max_completion_tokens", "logprobs", "top_logprobs"}
     assert table("Chats") == own
     ignored = {"parallel_tool_calls", "prompt_cache_options", "prompt_cache_retention"}
@@ -83,4 +85,5 @@ def test_every_error_is_described() -> None:
     section = TEXT.partition("## Errors")[2]
     described = {(int(status), code) for status, code in re.findall(r"^\| (\d+) \| `(\w+)`", section, re.MULTILINE)}
     raised = {(status, code) for _, status, code in errors._STATUSES}
-    assert described == raised | {(404, "model_not_found"), (500, "internal_error")}
+    unrouted = {(status, code) for status, (code, _) in errors._ROUTING.items()}
+    assert described == raised | unrouted | {(404, "model_not_found"), (500, "internal_error")}

@@ -19,10 +19,12 @@ from transduce.errors import (
 )
 from transduce.server.errors import (
     Draining,
+    FieldError,
     NotServed,
     Overloaded,
     TimedOut,
     TooLarge,
+    TooSlow,
     Unauthorized,
     Unsupported,
     handlers,
@@ -46,7 +48,9 @@ CASES = [
     (Draining("no"), 503, "server_error", "draining"),
     (EngineDeadError("no"), 503, "server_error", "engine_unavailable"),
     (TimedOut("no"), 504, "server_error", "timed_out"),
-    (HTTPException(405, "no"), 405, "invalid_request_error", None),
+    (TooSlow("no"), 408, "invalid_request_error", "too_slow"),
+    (FieldError("no", "n", CapacityError), 400, "invalid_request_error", "too_long"),
+    (HTTPException(400, "no"), 400, "invalid_request_error", "invalid_request"),
 ]
 
 
@@ -66,6 +70,17 @@ def test_what_clients_look_for_is_in_headers() -> None:
 def test_the_field_at_fault_is_named() -> None:
     assert problem(Unsupported("no", "suffix")).param == "suffix"
     assert problem(NotServed("no", "model_not_found", "model")).param == "model"
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, "not_found"), (405, "method_not_allowed")])
+def test_where_no_route_fits_the_way_out_is_said(status: int, code: str) -> None:
+    error = problem(HTTPException(status)).body["error"]
+    assert error["code"] == code
+    assert ";" in error["message"]
+
+
+def test_a_message_is_bounded() -> None:
+    assert len(problem(RequestError("x" * 10**6)).message) < 10_000
 
 
 def test_what_nobody_raised_on_purpose_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -88,11 +103,13 @@ def client() -> TestClient:
 
     @app.post("/completions")
     async def complete(body: CompletionRequest) -> str:
-        return repr((body.sources, body.params()))
+        with body.blamed():
+            return repr((body.sources, body.params()))
 
     @app.post("/chat")
     async def chat(body: ChatRequest) -> str:
-        return repr(body.params())
+        with body.blamed():
+            return repr(body.params())
 
     return TestClient(app)
 
@@ -103,6 +120,7 @@ def refusal(client: TestClient, path: str, **content: Any) -> dict[str, Any]:
     error: dict[str, Any] = response.json()["error"]
     assert error["message"]
     assert error["type"] == "invalid_request_error"
+    assert error["code"] in {"invalid_request", "unsupported"}
     return error
 
 
@@ -112,8 +130,10 @@ BODIES = [
     (b"5", "no JSON object"),
     (b"null", "no JSON object"),
     (b"{}", "prompt is missing"),
-    (b"\xff\xfe", ""),
-    (b"[" * 100_000, ""),
+    (b"\xff\xfe", "no JSON"),
+    (b'{"prompt": "\xff"}', "cannot be read"),
+    (b"[" * 100_000, "cannot be read"),
+    (b'{"prompt": "x", "temperature": ' + b"[" * 900 + b"]" * 900 + b"}", "temperature="),
     (b'{"prompt": "x", "\\ud800": 1}', ""),
     (b'{"prompt": "x", "temperature": NaN}', "finite"),
     (b'{"prompt": "x", "temperature": 1e999}', "finite"),
@@ -150,15 +170,22 @@ WRONG: dict[str, list[Any]] = {
     "stop_token_ids": [["x"]],
     "logit_bias": [{"x": 1}, {"5": "x"}, [5]],
     "bad_words": ["x", [5]],
+    "suppress_tokens": [5, [-1]],
+    "no_repeat_ngram_size": [-1, 2**31],
+    "encoder_no_repeat_ngram_size": ["2"],
+    "forced_bos_token_id": [-2, [0]],
+    "forced_eos_token_id": [-2, "0", [-1]],
+    "renormalize_logits": [1],
+    "prefix_allowed_tokens_fn": ["f"],
     "stream": ["yes", 1],
     "stream_options": [{"include_usage": "yes"}, {"continuous_usage_stats": True}],
     "decoder_prompt": [{"x": 1}, 5],
     "suffix": ["x"],
-    "best_of": [2],
+    "best_of": [0, "2"],
     "beam_width": [0, "4"],
     "length_penalty": [11, "1"],
     "early_stopping": ["always", 1],
-    "prompt_logprobs": [1],
+    "prompt_logprobs": [-1, 21, True],
     "response_format": [
         {"type": "xml"},
         {"type": "json_schema"},
@@ -197,7 +224,23 @@ def test_a_field_that_cannot_be_followed_is_named(field: str, value: object, cli
     ],
 )
 def test_what_contradicts_is_said(fields: dict[str, Any], said: str, client: TestClient) -> None:
-    assert said in refusal(client, "/completions", json={"prompt": "x", **fields})["message"]
+    error = refusal(client, "/completions", json={"prompt": "x", **fields})
+    assert said in error["message"]
+    assert error["param"] in fields
+
+
+def test_newer_names_are_explained(client: TestClient) -> None:
+    error = refusal(client, "/completions", json={"prompt": "x", "structured_outputs": {"regex": "a"}})
+    assert "guided_regex" in error["message"]
+
+
+def test_a_response_format_is_named_as_such(client: TestClient) -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": {"a": "x" * 50_000}}}
+    error = refusal(client, "/completions", json={"prompt": "x", "response_format": form})
+    assert error["param"] == "response_format"
+    assert error["message"].startswith("response_format has 50")
+    both = refusal(client, "/completions", json={"prompt": "x", "response_format": form, "guided_json": {}})
+    assert "guided_json and response_format" in both["message"]
 
 
 def test_nulls_and_defaults_and_what_changes_no_answer_are_accepted(client: TestClient) -> None:
@@ -240,8 +283,17 @@ def test_messages_that_are_no_text_are_refused(messages: object, field: str, cli
     assert refusal(client, "/chat", json={"messages": messages})["param"] == field
 
 
+def test_half_a_character_is_said_to_be_one(client: TestClient) -> None:
+    content = b'{"messages": [{"role": "user", "content": "\\ud800"}]}'
+    error = refusal(client, "/chat", content=content, headers={"content-type": "application/json"})
+    assert "lone surrogate" in error["message"]
+    assert error["param"] == "messages"
+
+
 def test_chat_fields_that_contradict(client: TestClient) -> None:
     chat = {"messages": [{"role": "user", "content": "x"}]}
     assert "without logprobs" in refusal(client, "/chat", json={**chat, "top_logprobs": 2})["message"]
     both = {"max_tokens": 1, "max_completion_tokens": 2}
     assert "differ" in refusal(client, "/chat", json={**chat, **both})["message"]
+    error = refusal(client, "/chat", json={**chat, "max_completion_tokens": 2, "min_tokens": 3})
+    assert "max_completion_tokens=2" in error["message"]

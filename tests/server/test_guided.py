@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from openai import BadRequestError, OpenAI
+from openai import APIError, BadRequestError, OpenAI
 
 from tests.folders import byte_folder
 from tests.server.live import MODEL, Live, live
@@ -78,6 +78,7 @@ def test_a_stream_adds_up_to_the_structure(octets: Live) -> None:
         ({"guided_json": {}, "response_format": {"type": "json_object"}}, "guided_json and response_format"),
         ({"guided_choice": ["\ud800"]}, "surrogate"),
         ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos"),
+        ({"guided_choice": ["a"], "allowed_token_ids": [2]}, "rules (allowed_tokens, choices) forbid every one"),
     ],
 )
 def test_a_bad_structure_is_said_and_costs_nobody_else(fields: dict[str, Any], said: str, octets: Live) -> None:
@@ -89,6 +90,13 @@ def test_a_bad_structure_is_said_and_costs_nobody_else(fields: dict[str, Any], s
     assert response.status_code == 400
     assert said in response.json()["error"]["message"]
     assert texts(octets.openai, guided_choice=["yes"]) == ["yes"] * 3
+
+
+def test_a_stream_says_whose_fault_it_is_that_no_token_can_follow(octets: Live) -> None:
+    fields = {"guided_choice": ["a"], "allowed_token_ids": [2]}
+    with pytest.raises(APIError, match="no token can follow") as raised:
+        list(octets.openai.completions.create(model=MODEL, prompt="x", stream=True, extra_body=fields))
+    assert raised.value.type == "invalid_request_error"
 
 
 def test_missing_characters_are_named(text: Live) -> None:

@@ -8,10 +8,12 @@ from pydantic import ValidationError
 from tests.server.asgi import Client, call
 from tests.server.fakes import MODEL, FakeLLM, app
 from tests.server.live import Live, tone
-from transduce.server.protocol.base import Body
-from transduce.server.protocol.chat import ChatRequest
-from transduce.server.protocol.completions import MOST_PROMPTS, CompletionRequest
-from transduce.server.protocol.sampling import MOST_WORDS
+from transduce.core.guided import MOST_CHARACTERS
+from transduce.server.protocol.base import MOST_FIELDS, Body
+from transduce.server.protocol.chat import MOST_TURNS, ChatRequest
+from transduce.server.protocol.completions import CompletionRequest
+from transduce.server.protocol.sampling import MOST_ALLOWED, MOST_CHOICES, MOST_SPELLED, MOST_WORDS
+from transduce.server.protocol.texts import MOST_PROMPTS
 from transduce.server.protocol.tokens import DetokenizeRequest
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
@@ -43,6 +45,38 @@ def test_so_many_and_no_more(field: str, most: int) -> None:
     assert f"at most {most:,}" in answer.json["error"]["message"]
     assert not llm.asked
     assert call(app(llm), "POST", "/v1/completions", {"prompt": "x", field: ["a"] * most}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "said"),
+    [
+        ("logit_bias", {str(number): "x" for number in range(MOST_WORDS + 1)}, f"at most {MOST_WORDS:,}"),
+        ("stop_token_ids", ["x"] * (MOST_WORDS + 1), f"at most {MOST_WORDS:,}"),
+        ("bad_words", [[1] * (MOST_SPELLED + 1)], f"at most {MOST_SPELLED}"),
+        ("allowed_token_ids", ["x"] * (MOST_ALLOWED + 1), f"at most {MOST_ALLOWED:,}"),
+        ("suppress_tokens", ["x"] * (MOST_ALLOWED + 1), f"at most {MOST_ALLOWED:,}"),
+        ("forced_eos_token_id", ["x"] * (MOST_WORDS + 1), f"at most {MOST_WORDS:,}"),
+        ("guided_choice", [1] * (MOST_CHOICES + 1), f"at most {MOST_CHOICES:,}"),
+        ("guided_json", {"a": [{}] * MOST_CHARACTERS}, f"at most {MOST_CHARACTERS:,}"),
+        ("guided_json", " " * MOST_CHARACTERS * 11, f"at most {MOST_CHARACTERS:,}"),
+        ("response_format", dict.fromkeys(map(str, range(MOST_FIELDS + 1)), 1), f"at most {MOST_FIELDS}"),
+        ("messages", [1] * (MOST_TURNS + 1), f"at most {MOST_TURNS:,}"),
+        ("messages", [{"content": [1] * MOST_TURNS}], f"at most {MOST_TURNS:,}"),
+    ],
+)
+def test_too_many_are_counted_and_not_looked_at(field: str, wrong: object, said: str) -> None:
+    """Each entry has a fault of its own, to find which takes its time, in which nobody else is served."""
+    source: Any = {"prompt": "x"} if field != "messages" else {}
+    path = "/v1/completions" if field != "messages" else "/v1/chat/completions"
+    answer = call(app(), "POST", path, source | {field: wrong})
+    assert (answer.status, answer.json["error"]["param"]) == (400, field)
+    assert said in answer.json["error"]["message"]
+    assert len(answer.body) < 500
+
+
+def test_so_many_unknown_fields_are_not_looked_at() -> None:
+    answer = call(app(), "POST", "/v1/completions", dict.fromkeys(map(str, range(MOST_FIELDS + 1)), 1))
+    assert f"at most {MOST_FIELDS}" in answer.json["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ FLAWS: tuple[Mapping[str, Any], ...] = (
     {"prompt": []},
     {"prompt": [10**9]},
     {"temperature": -1},
-    {"best_of": 7},
+    {"best_of": 0},
     {"suffix": "x"},
     {"n": 1_000},
     {"model": "another"},

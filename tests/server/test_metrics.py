@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.asgi import call
 from tests.server.fakes import MODEL, FakeLLM, app
-from tests.server.live import Live
+from tests.server.live import Live, tone
 from transduce.async_engine.stats import Stats
 
 KINDS = {
@@ -23,9 +23,15 @@ KINDS = {
     "generation_tokens": "counter",
     "encoder_cache_hits": "counter",
     "encoder_cache_queries": "counter",
+    "prefix_cache_hits": "counter",
+    "prefix_cache_queries": "counter",
+    "spec_decode_num_drafts": "counter",
+    "spec_decode_num_draft_tokens": "counter",
+    "spec_decode_num_accepted_tokens": "counter",
     "graph_steps": "counter",
     "eager_steps": "counter",
     "engine_restarts": "counter",
+    "audio_seconds": "counter",
     "http_responses": "counter",
     "time_to_first_token_seconds": "histogram",
     "inter_token_latency_seconds": "histogram",
@@ -83,15 +89,17 @@ def test_the_engine_s_numbers_are_read_when_scraped() -> None:
     llm.live, llm.waiting = 5, 2
     llm.stats = Stats(
         self_usage=0.25, cross_usage=0.5, preemptions=1, prompt_tokens=2, encoder_tokens=3, generation_tokens=4,
-        encoder_cache_hits=5, encoder_cache_queries=6, graph_steps=7, eager_steps=8, restarts=9,
+        encoder_cache_hits=5, encoder_cache_queries=6, prefix_cache_hits=7, prefix_cache_queries=8, drafts=9,
+        drafted=10, accepted=11, graph_steps=12, eager_steps=13, restarts=14,
     )  # fmt: skip
     found = scrape(served)
     assert value(found, "num_requests_running") == 3
     assert value(found, "num_requests_waiting") == 2
     assert value(found, "kv_cache_usage_perc", kind="self") == 0.25
     assert value(found, "kv_cache_usage_perc", kind="cross") == 0.5
-    counters = [name for name, kind in KINDS.items() if kind == "counter" and name != "http_responses"]
-    assert [value(found, f"{name}_total") for name in counters] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    own = {"audio_seconds", "http_responses"}
+    counters = [name for name, kind in KINDS.items() if kind == "counter" and name not in own]
+    assert [value(found, f"{name}_total") for name in counters] == [*range(1, 15)]
 
 
 def test_a_request_s_times() -> None:
@@ -127,7 +135,40 @@ def test_what_clients_ask_for_makes_no_series() -> None:
         call(served, "GET", f"/nowhere/{number}")
         call(served, "GET", f"/v1/models/{number}")
     paths = {dict(labels).get("path") for name, labels in scrape(served) if name == "http_responses_total"}
-    assert paths == {"", "/v1/models/{name:path}"}
+    assert paths == {"other", "/v1/models/{name:path}"}
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "path", "body", "status", "label"),
+    [
+        ({}, "POST", "/v1/completions", {"prompt": "x"}, 429, "/v1/completions"),
+        ({"api_key": ("key",)}, "POST", "/v1/models/a", None, 401, "/v1/models/{name:path}"),
+        ({"max_body_mb": 1e-5}, "POST", "/tokenize", {"prompt": "long"}, 413, "/tokenize"),
+        ({}, "PUT", "/health", None, 405, "/health"),
+        ({}, "GET", "/static/app.js", None, 200, "/static/app.js"),
+        ({"disable_playground": True}, "GET", "/static/app.js", None, 404, "other"),
+    ],
+)
+def test_every_response_counts_for_its_route(
+    options: dict[str, Any], method: str, path: str, body: Any, status: int, label: str
+) -> None:
+    """Whoever gives it: most of these requests get no further than a middleware."""
+    llm = FakeLLM()
+    if status == 429:
+        llm.live = llm.waiting = 10**6
+    served = app(llm, **options)
+    assert call(served, method, path, body).status == status
+    assert value(scrape(served), "http_responses_total", path=label, status=str(status)) == 1
+
+
+def test_a_clip_s_length_is_counted() -> None:
+    served = app(FakeLLM("audio"))
+    form = (
+        b'--x\r\ncontent-disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + tone(200) + b"\r\n--x--\r\n"
+    )
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    assert call(served, "POST", "/v1/audio/transcriptions", headers=headers, chunks=[form]).status == 200
+    assert value(scrape(served), "audio_seconds_total") == pytest.approx(0.5)
 
 
 def test_open_metrics_where_asked_for() -> None:

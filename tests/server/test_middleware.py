@@ -10,8 +10,10 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.server.asgi import Client, call, request
+from tests.server.fakes import FakeLLM, service
 from transduce.errors import EngineDeadError
 from transduce.server.access_log import AccessLog, Record
+from transduce.server.app import create_app
 from transduce.server.middleware import Authenticate, CancelOnDisconnect, Failures, Gate, LimitBody
 
 KEYS = ("alpha", "βeta")
@@ -27,7 +29,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def logged(app: ASGIApp) -> AccessLog:
-    return AccessLog(app, lambda path, status: None, frozenset())
+    return AccessLog(app, lambda route, status: None, lambda scope: str(scope["path"]), frozenset())
 
 
 def guarded() -> AccessLog:
@@ -73,19 +75,22 @@ def limited(reads: list[int]) -> AccessLog:
         reads.append(len(body))
         await PlainTextResponse("read")(scope, receive, send)
 
-    return logged(Failures(LimitBody(app, largest=10, largest_form=20)))
+    return logged(Failures(LimitBody(app, largest=10, largest_form=20, forms={"/form"}, longest=60)))
 
 
 FORM = {"content-type": "multipart/form-data; boundary=x"}
+UPPER = {"content-type": "Multipart/Form-Data; boundary=x"}
 
 
-@pytest.mark.parametrize(("given", "most"), [({}, 10), (FORM, 20)])
-def test_a_body_may_have_its_size_and_no_more(given: dict[str, str], most: int) -> None:
+@pytest.mark.parametrize(
+    ("path", "given", "most"), [("/form", {}, 10), ("/form", FORM, 20), ("/form", UPPER, 20), ("/json", FORM, 10)]
+)
+def test_a_body_may_have_its_size_and_no_more(path: str, given: dict[str, str], most: int) -> None:
     reads: list[int] = []
     for size in (most, most + 1):
         stated = {"content-length": str(size)}
-        call(limited(reads), "POST", "/", headers=given | stated, chunks=[b"x" * size])
-        call(limited(reads), "POST", "/", headers=given, chunks=[b"x"] * size)  # chunked: no length is stated
+        call(limited(reads), "POST", path, headers=given | stated, chunks=[b"x" * size])
+        call(limited(reads), "POST", path, headers=given, chunks=[b"x"] * size)  # chunked: no length is stated
     assert reads == [most, most]
 
 
@@ -110,7 +115,7 @@ def test_a_response_that_has_begun_is_left_as_it_is() -> None:
             await Request(scope, receive).body()
         await send({"type": "http.response.body", "body": b"early"})
 
-    answer = call(logged(LimitBody(app, largest=1, largest_form=1)), "POST", "/", chunks=[b"xx"])
+    answer = call(logged(LimitBody(app, largest=1, largest_form=1, forms=(), longest=60)), "POST", "/", chunks=[b"xx"])
     assert (answer.status, answer.body, answer.complete) == (200, b"early", True)
 
 
@@ -120,6 +125,36 @@ class HalfSent(Client):
     async def receive(self) -> Message:
         message = await super().receive()
         return {**message, "more_body": True} if message["type"] == "http.request" else message
+
+
+class Full(Client):
+    """A client that takes nothing of its response."""
+
+    async def send(self, message: Message) -> None:
+        await asyncio.Event().wait()
+
+
+def test_a_body_that_does_not_end_is_a_408_and_holds_no_place() -> None:
+    llm, form = FakeLLM("audio"), {"content-type": "multipart/form-data; boundary=x"}
+    for path, headers in (("/v1/audio/transcriptions", form), ("/tokenize", {})):
+        served = service(llm, request_timeout=0.01)
+        client = HalfSent(create_app(served), [b"--x\r\n"])
+        asyncio.run(client.run("POST", path, headers))
+        assert (client.status, client.json["error"]["code"]) == (408, "too_slow")
+        assert client.headers["connection"] == "close"
+        assert asyncio.run(served.drain()), "nobody is inside"
+
+
+def test_a_client_that_takes_no_more_of_its_response_is_one_that_left() -> None:
+    records: list[Record] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        records.append(scope["state"]["record"])
+        await PlainTextResponse("long")(scope, receive, send)
+
+    client = Full(logged(CancelOnDisconnect(app, patience=0.01)), [b""])
+    asyncio.run(client.run("GET", "/", {}))
+    assert records[0].left
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -139,7 +174,7 @@ def test_a_client_that_leaves_cancels_its_handler(streamed: bool) -> None:
             raise
 
     async def leave() -> None:
-        client, headers = request(logged(CancelOnDisconnect(app)), {"prompt": "x"})
+        client, headers = request(logged(CancelOnDisconnect(app, patience=60)), {"prompt": "x"})
         running = asyncio.create_task(client.run("POST", "/", headers))
         await reached.wait()
         client.leave()
@@ -163,7 +198,7 @@ def test_a_client_that_leaves_amid_its_body_gets_no_answer() -> None:
         await PlainTextResponse("bad request", 400)(scope, receive, send)
 
     async def leave() -> None:
-        client = HalfSent(logged(CancelOnDisconnect(app)), [b"x"])
+        client = HalfSent(logged(CancelOnDisconnect(app, patience=60)), [b"x"])
         client.leave()
         await client.run("POST", "/", {})
         assert not client.messages
@@ -177,7 +212,7 @@ def test_a_cancelled_server_is_no_client_that_left() -> None:
         await asyncio.Event().wait()
 
     async def cancel() -> None:
-        client, headers = request(logged(CancelOnDisconnect(app)), {})
+        client, headers = request(logged(CancelOnDisconnect(app, patience=60)), {})
         running = asyncio.create_task(client.run("POST", "/", headers))
         await asyncio.sleep(0)
         running.cancel()
@@ -197,7 +232,7 @@ def test_a_complete_response_is_no_client_that_left() -> None:
         await asyncio.sleep(0)
         after.append("went on")
 
-    answer = call(logged(CancelOnDisconnect(app)), "POST", "/", {"a": 1})
+    answer = call(logged(CancelOnDisconnect(app, patience=60)), "POST", "/", {"a": 1})
     assert (answer.body, after) == (b"done", ["went on"])
 
 
@@ -213,7 +248,7 @@ def test_a_streaming_response_still_learns_of_the_disconnect() -> None:
         await StreamingResponse(endless())(scope, receive, send)
 
     async def leave() -> None:
-        client, headers = request(logged(CancelOnDisconnect(app)), {})
+        client, headers = request(logged(CancelOnDisconnect(app, patience=60)), {})
         running = asyncio.create_task(client.run("POST", "/", headers))
         await client.started.wait()
         client.leave()

@@ -14,7 +14,7 @@ from transduce.server.options import ServeOptions
     [
         ({"port": 65_536}, "port=65536: give a whole number from 0 to 65535"),
         ({"port": True}, "port=True"),
-        ({"max_waiting": 0}, "max_waiting=0: give a whole number >= 1"),
+        ({"max_waiting": -1}, "max_waiting=-1: give a whole number >= 0"),
         ({"request_timeout": 0}, "request_timeout=0: give a number above 0"),
         ({"shutdown_timeout": float("inf")}, "shutdown_timeout=inf"),
         ({"max_body_mb": -1.0}, "max_body_mb=-1.0"),

@@ -20,7 +20,7 @@ from tests.server.live import Live
 EXAMPLES = 25
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ROUTES = {
-    "text": {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"},
+    "text": {"/v1/completions", "/v1/chat/completions", "/v1/score_target", "/tokenize", "/detokenize"},
     "speech": {"/v1/audio/transcriptions", "/v1/audio/translations"},
 }
 

@@ -29,15 +29,18 @@ LEFT = 499
 class Record:
     """One HTTP request. Times are in seconds.
 
-    status: 0 until the response begins. salt: what sets its client apart in the encoder cache. left: whether the
-    client left before the response was complete. queued, first_token: the longest and the shortest, of its prompts.
-    input_tokens, output_tokens: over all its prompts, encoder and decoder.
+    path: as asked for; route: its template. status: 0 until the response begins. salt: what sets its client apart in
+    the encoder cache. left: whether the client left before the response was complete. queued, first_token: the longest
+    and the shortest, of its prompts.
+    input_tokens, output_tokens: over all its prompts, encoder and decoder; of audio, the encoder's rows.
+    audio: seconds of it.
     """
 
     request_id: str
     client: str
     method: str
     path: str
+    route: str
     salt: str = ""
     admitted: bool = False
     status: int = 0
@@ -47,6 +50,7 @@ class Record:
     total: float = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
+    audio: float | None = None
     _started: float = field(default_factory=time.perf_counter)
 
     def answered(self, times: RequestMetrics, input_tokens: int, output_tokens: int) -> None:
@@ -59,6 +63,11 @@ class Record:
             first = times.first_token_time - times.arrival_time
             self.first_token = first if self.first_token is None else min(first, self.first_token)
 
+    def heard(self, seconds: float, rows: int) -> None:
+        """Its clip was transcribed. rows: what the encoder made of it."""
+        self.audio = seconds
+        self.input_tokens += rows
+
     def close(self) -> None:
         """The response is complete, or never will be."""
         self.total = time.perf_counter() - self._started
@@ -66,7 +75,8 @@ class Record:
 
     def fields(self) -> Mapping[str, Any]:
         """What the log line says, without what is not known."""
-        seconds = {"queue": self.queued, "first_token": self.first_token, "total": self.total}
+        times = {"queue": self.queued, "first_token": self.first_token, "total": self.total}
+        seconds = {**times, "audio": self.audio}
         tokens = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens} if self.output_tokens else {}
         return {
             "method": self.method,
@@ -83,19 +93,27 @@ class Record:
 class AccessLog:
     """The outermost middleware: makes the Record (scope["state"]["record"]), answers with its id, logs its end.
 
-    responded(path, status) is told of every response; path is the route's. Requests to `probes` are logged at debug.
+    responded(route, status) is told of every response; template: a request's route, by its template. Requests to
+    `probes` are logged at debug.
     """
 
-    def __init__(self, app: ASGIApp, responded: Callable[[str, int], None], probes: frozenset[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        responded: Callable[[str, int], None],
+        template: Callable[[Scope], str],
+        probes: frozenset[str],
+    ) -> None:
         self._app = app
         self._responded = responded
+        self._template = template
         self._probes = probes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = _record(scope)
+        record = _record(scope, self._template(scope))
         scope.setdefault("state", {})["record"] = record
 
         async def noted(message: Message) -> None:
@@ -108,7 +126,7 @@ class AccessLog:
             await self._app(scope, receive, noted)
         finally:
             record.close()
-            self._responded(getattr(scope.get("route"), "path", ""), record.status)
+            self._responded(record.route, record.status)
             self._log(record)
 
     def _log(self, record: Record) -> None:
@@ -119,10 +137,10 @@ class AccessLog:
 def route_path(scope: Scope) -> str:
     """The path without the prefix under which a proxy shows the server."""
     path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
+    return path.removeprefix(scope.get("root_path", "")) or "/"
 
 
-def _record(scope: Scope) -> Record:
+def _record(scope: Scope, route: str) -> Record:
     given = Headers(scope=scope).get("x-request-id", "")
     client = scope.get("client")
     return Record(
@@ -130,4 +148,5 @@ def _record(scope: Scope) -> Record:
         client=client[0] if client else "",
         method=scope["method"],
         path=route_path(scope),
+        route=route,
     )

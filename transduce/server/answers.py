@@ -15,6 +15,7 @@ from fastapi import Depends, Request
 from transduce.frontend.outputs import CompletionOutput, Logprob, RequestOutput
 from transduce.server.errors import NotServed
 from transduce.server.protocol.base import Usage, usage
+from transduce.server.protocol.prompt_logprobs import PromptLogprobs, prompt_logprobs
 from transduce.server.service import Service
 
 Stream = AsyncGenerator[RequestOutput, None]
@@ -51,7 +52,7 @@ class Piece:
 
     index: among all prompts' answers. prompt: whose answer it is. answer: text, tokens and log-probabilities, the new
     ones alone. first: whether nothing came before. offset: characters of the token texts before, where
-    log-probabilities are asked for.
+    log-probabilities are asked for. prompt_logprobs: the prompt's, where they are asked for.
     """
 
     index: int
@@ -59,11 +60,12 @@ class Piece:
     answer: CompletionOutput
     first: bool = True
     offset: int = 0
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class Answers:
-    """What becomes of several prompts, of `width` answers each. Iterate once, by `pieces` or by `whole`; then ask for
-    the usage.
+    """What becomes of several prompts, of `width` answers each. Iterate once, by `pieces`, or by `whole` or `outputs`;
+    then ask for the usage.
     """
 
     def __init__(self, streams: Sequence[Stream], width: int) -> None:
@@ -78,13 +80,17 @@ class Answers:
 
     async def whole(self) -> list[Piece]:
         """All choices, once they are complete."""
-        async for _ in self._side_by_side():
-            pass
         return [
-            Piece(at * self._width + answer.index, at, answer)
-            for at, output in sorted(self._outputs.items())
+            Piece(at * self._width + answer.index, at, answer, prompt_logprobs=prompt_logprobs(output))
+            for at, output in enumerate(await self.outputs())
             for answer in output.outputs
         ]
+
+    async def outputs(self) -> list[RequestOutput]:
+        """Those of all prompts, once they are complete."""
+        async for _ in self._side_by_side():
+            pass
+        return [output for _, output in sorted(self._outputs.items())]
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """What is new of the choices, as it comes."""

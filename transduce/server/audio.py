@@ -1,5 +1,6 @@
 """/v1/audio/transcriptions and /translations: a clip in a form, its text back, whole or as it comes."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
@@ -7,12 +8,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Form, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from transduce.frontend.outputs import Transcription
+from transduce.media.audio import seconds
 from transduce.server import sse
 from transduce.server.answers import Serving
 from transduce.server.errors import NotServed, documented
 from transduce.server.protocol.audio import AudioRequest, TextDelta, TextDone, Transcript, usage
 from transduce.server.service import Service
+from transduce.speech.transcription import Transcription
 
 
 async def transcribes(service: Serving) -> None:
@@ -53,11 +55,17 @@ async def translate(body: Asked, http: Request, service: Serving) -> Response:
 
 async def _answer(body: AudioRequest, http: Request, service: Service, task: str) -> Response:
     service.check_model(body.model)
+    with body.blamed():
+        return await _heard(body, http, service, task)
+
+
+async def _heard(body: AudioRequest, http: Request, service: Service, task: str) -> Response:
     params, clip = body.params(), await body.file.read()
-    heard = service.transcribe(
+    rows = service.llm.frontend.spec.fixed_rows or 0
+    transcribed = service.transcribe(
         http, clip, body.language, task, body.prompt, params, timestamps=False, stream=body.stream
     )
-    rows = service.llm.frontend.spec.fixed_rows or 0
+    heard = _noted(transcribed, clip, rows, http, service)
     if body.stream:
         return await sse.respond(_events(heard, rows))
     async with aclosing(heard):
@@ -65,6 +73,19 @@ async def _answer(body: AudioRequest, http: Request, service: Service, task: str
     if body.response_format == "text":
         return PlainTextResponse(made.text + "\n")
     return JSONResponse(Transcript(text=made.text, usage=usage(made.output, rows)))
+
+
+async def _noted(
+    heard: AsyncGenerator[Transcription, None], clip: bytes, rows: int, http: Request, service: Service
+) -> AsyncGenerator[Transcription, None]:
+    """The same, and what was heard is in the log and the metrics."""
+    async with aclosing(heard):
+        async for made in heard:
+            if made.output.finished:
+                length = await asyncio.to_thread(seconds, clip)
+                http.state.record.heard(length, rows)
+                service.metrics.heard(length)
+            yield made
 
 
 async def _events(heard: AsyncGenerator[Transcription, None], rows: int) -> sse.Events:

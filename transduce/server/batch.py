@@ -10,7 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -21,16 +21,18 @@ from starlette.types import ASGIApp
 
 from transduce.async_engine.llm import AsyncLLM
 from transduce.config import EngineConfig
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, RequestError
 from transduce.server.app import create_app
+from transduce.server.batch_audio import form
 from transduce.server.options import ServeOptions
 from transduce.server.service import Service
 
 Progress = Callable[[int, int, int], None]
 """Told of requests done, and of their input and output tokens."""
 
-URLS = ("/v1/chat/completions", "/v1/completions")
-"""What a line may ask for: the routes that take JSON and generate."""
+AUDIO = ("/v1/audio/transcriptions", "/v1/audio/translations")
+URLS = ("/v1/chat/completions", "/v1/completions", *AUDIO)
+"""What a line may ask for: the routes that generate. A clip is named in `body.file`, and posted in a form."""
 
 TRIES = 3
 """How often a request is made whose engine process ends."""
@@ -41,12 +43,19 @@ BEGINNING = b'{"id": "batch_req_'
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A request of a batch. fault: why it cannot be made, None where it can."""
+    """A request of a batch. folder: of its clip. fault: why it cannot be made, None where it can."""
 
     custom_id: str
+    folder: Path
     url: str = ""
-    body: Mapping[str, Any] | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
     fault: str | None = None
+
+    def content(self) -> dict[str, Any]:
+        """What httpx is to post. Raises RequestError where it cannot be, MediaError for a clip that cannot be read."""
+        if self.fault:
+            raise RequestError(self.fault)
+        return form(self.body, self.folder) if self.url in AUDIO else {"json": self.body}
 
 
 def read(file: Path) -> list[Line]:
@@ -60,20 +69,20 @@ def read(file: Path) -> list[Line]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {str(file)!r}: {error}; give a JSONL file in UTF-8") from error
     rows = [(number, row) for number, row in enumerate(text.split("\n"), 1) if row.strip()]
-    lines = [_line(row, f"{str(file)!r}, line {number}") for number, row in rows]
+    lines = [_line(row, f"{str(file)!r}, line {number}", file.parent) for number, row in rows]
     twice = [name for name, times in Counter(line.custom_id for line in lines).items() if times > 1]
     if twice:
         raise ConfigError(f"{str(file)!r} has custom_id {twice[0]!r} more than once; give each line its own")
     return lines
 
 
-def _line(row: str, where: str) -> Line:
+def _line(row: str, where: str, folder: Path) -> Line:
     request = _object(row, where)
     name = request.get("custom_id")
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{where}: custom_id={name!r}; give each line a text of its own by which to know its result")
     fault = _fault(request)
-    return Line(name, fault=fault) if fault else Line(name, request["url"], request["body"])
+    return Line(name, folder, fault=fault) if fault else Line(name, folder, request["url"], request["body"])
 
 
 def _object(row: str | bytes, where: str) -> dict[str, Any]:
@@ -172,6 +181,8 @@ async def answer(
         max_waiting=sys.maxsize,
         request_timeout=sys.maxsize,
         max_body_mb=sys.maxsize,
+        max_file_mb=sys.maxsize,
+        max_audio_seconds=sys.maxsize,
     )
     async with AsyncLLM(**{field.name: getattr(config, field.name) for field in fields(config)}) as llm:
         app = create_app(Service(llm, options))
@@ -207,22 +218,24 @@ async def run(app: ASGIApp, lines: Sequence[Line], results: Results, at_once: in
 
 async def _result(client: httpx.AsyncClient, line: Line) -> dict[str, Any]:
     result: dict[str, Any] = {"id": f"batch_req_{uuid4().hex}", "custom_id": line.custom_id}
-    if line.fault:
-        return result | {"response": None, "error": {"code": "invalid_request", "message": line.fault}}
-    answer = await _answer(client, line)
-    request_id = answer.headers["x-request-id"]
-    response = {"status_code": answer.status_code, "request_id": request_id, "body": answer.json()}
+    try:
+        content = line.content()
+    except RequestError as error:
+        return result | {"response": None, "error": {"code": "invalid_request", "message": str(error)}}
+    answer = await _answer(client, line.url, content)
+    said = answer.json() if answer.headers["content-type"] == "application/json" else answer.text
+    response = {"status_code": answer.status_code, "request_id": answer.headers["x-request-id"], "body": said}
     return result | {"response": response, "error": None}
 
 
-async def _answer(client: httpx.AsyncClient, line: Line) -> httpx.Response:
+async def _answer(client: httpx.AsyncClient, url: str, content: Mapping[str, Any]) -> httpx.Response:
     """What the app answers, by an engine that went on to the end, unless it ended under the request time and again."""
     for _ in range(TRIES - 1):
-        answer = await client.post(line.url, json=line.body)
+        answer = await client.post(url, **content)
         if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
             return answer
         await _ready(client)
-    return await client.post(line.url, json=line.body)
+    return await client.post(url, **content)
 
 
 async def _ready(client: httpx.AsyncClient) -> None:
@@ -235,8 +248,8 @@ def _succeeded(result: Mapping[str, Any]) -> bool:
 
 
 def _usage(result: Mapping[str, Any]) -> tuple[int, int]:
-    """Input and output tokens."""
-    if not _succeeded(result):
-        return 0, 0
-    usage = result["response"]["body"]["usage"]
-    return usage["prompt_tokens"], usage["completion_tokens"]
+    """Input and output tokens, where the answer counts them."""
+    body = result["response"]["body"] if _succeeded(result) else None
+    usage = body.get("usage", {}) if isinstance(body, dict) else {}
+    inputs = usage.get("prompt_tokens", usage.get("input_tokens", 0))
+    return inputs, usage.get("completion_tokens", usage.get("output_tokens", 0))

@@ -35,6 +35,11 @@ router = APIRouter(tags=["text"], dependencies=[Depends(takes_text)])
 async def chat(body: ChatRequest, http: Request, service: Serving) -> Response:
     """What the model answers to messages."""
     service.check_model(body.model)
+    with body.blamed():
+        return await _answer(body, http, service)
+
+
+async def _answer(body: ChatRequest, http: Request, service: Service) -> Response:
     params = body.params()
     prompt = body.pair(await _source(body, service))
     streams = [service.generate(http, prompt, params, stream=body.stream)]
@@ -44,15 +49,17 @@ async def chat(body: ChatRequest, http: Request, service: Serving) -> Response:
         chunks = answers.chunks(about, lambda piece: _deltas(piece, body), with_usage=body.include_usage)
         return await sse.respond(chunks)
     about = head("chatcmpl", "chat.completion", http, service)
-    choices = [_choice(piece, body) for piece in await answers.whole()]
-    return JSONResponse({**about, "choices": choices, "usage": answers.usage})
+    pieces = await answers.whole()
+    choices = [_choice(piece, body) for piece in pieces]
+    scored = {"prompt_logprobs": pieces[0].prompt_logprobs}
+    return JSONResponse({**about, "choices": choices, "usage": answers.usage, **scored})
 
 
 async def _source(body: ChatRequest, service: Service) -> str | list[int]:
     """The encoder's input: what the chat template makes of the messages, else the one message's text."""
     tokenizer = service.llm.get_tokenizer()
     if tokenizer is not None and tokenizer.chat_template:
-        return await with_tokenizer(service, partial(_templated, body))
+        return await with_tokenizer(service, partial(_templated, body), *(each.text for each in body.messages))
     if [message.role for message in body.messages] != ["user"]:
         raise RequestError(
             "messages: the model has no chat template; give exactly one message, of role user, whose content is the "

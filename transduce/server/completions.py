@@ -21,8 +21,13 @@ router = APIRouter(tags=["text"], dependencies=[Depends(takes_text)])
 async def complete(body: CompletionRequest, http: Request, service: Serving) -> Response:
     """What the model makes of a prompt, or of each of several."""
     service.check_model(body.model)
+    with body.blamed():
+        return await _answer(body, http, service)
+
+
+async def _answer(body: CompletionRequest, http: Request, service: Service) -> Response:
     params = body.params()
-    echoes = [await _echo(source, service) if body.echo else "" for source in body.sources]
+    echoes = [await _echo(source, body, service) if body.echo else "" for source in body.sources]
     streams = [service.generate(http, body.pair(source), params, stream=body.stream) for source in body.sources]
     answers = Answers(streams, service.llm.frontend.resolver.answers(params))
     about = head("cmpl", "text_completion", http, service)
@@ -33,11 +38,15 @@ async def complete(body: CompletionRequest, http: Request, service: Serving) -> 
     return JSONResponse({**about, "choices": choices, "usage": answers.usage})
 
 
-async def _echo(source: str | list[int], service: Service) -> str:
-    """A prompt's text."""
-    if isinstance(source, str):
-        return source
-    return await with_tokenizer(service, partial(text_of, source, skip_special_tokens=True))
+async def _echo(source: str | list[int], body: CompletionRequest, service: Service) -> str:
+    """All that was there before the answer: the encoder's text, and what the decoder started from."""
+    return await _text(source, service) + await _text(body.decoder_prompt or "", service)
+
+
+async def _text(given: str | list[int], service: Service) -> str:
+    if isinstance(given, str):
+        return given
+    return await with_tokenizer(service, partial(text_of, given, skip_special_tokens=True), given)
 
 
 def _choice(piece: Piece, body: CompletionRequest, echoes: Sequence[str]) -> CompletionChoice:
@@ -48,6 +57,7 @@ def _choice(piece: Piece, body: CompletionRequest, echoes: Sequence[str]) -> Com
         "logprobs": None if answer.logprobs is None else _logprobs(piece, body),
         "finish_reason": answer.finish_reason,
         "stop_reason": answer.stop_reason,
+        "prompt_logprobs": piece.prompt_logprobs,
     }
 
 

@@ -1,8 +1,10 @@
 """What goes wrong over HTTP: the server's own exceptions, and every exception as OpenAI's error object.
 
     RequestError
-    ├── Unsupported        400  a field that would change the answer, and cannot be followed
-    ├── NotServed          404  a model that is not here, or a task that this one cannot do
+    ├── FieldError              a field's value that is refused
+    │   ├── Unsupported    400  a field that would change the answer, and cannot be followed
+    │   └── NotServed      404  a model that is not here, or a task that this one cannot do
+    ├── TooSlow            408  a body that did not come to its end in time
     └── TooLarge           413  a body, a file or audio beyond the server's bounds
     TransduceError
     ├── Unauthorized       401  no valid API key
@@ -18,7 +20,7 @@ Owns statuses and the object's form. Knows no route.
 import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastapi import Request, Response
@@ -27,26 +29,34 @@ from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
 from transduce.errors import CapacityError, EngineDeadError, EngineError, MediaError, RequestError, TransduceError
-from transduce.frontend.prompts import shown
+from transduce.frontend.prompts import LENGTH, shown
 
 logger = logging.getLogger(__name__)
 
 
-class Unsupported(RequestError):
-    """A field that would change the answer, and cannot be followed."""
+class FieldError(RequestError):
+    """A field's value that is refused. param: the field. kind: the exception whose status and code it has."""
 
-    def __init__(self, message: str, param: str | None = None) -> None:
+    def __init__(self, message: str, param: str | None = None, kind: type[TransduceError] | None = None) -> None:
         super().__init__(message)
         self.param = param
+        self.kind = kind or type(self)
 
 
-class NotServed(RequestError):
+class Unsupported(FieldError):
+    """A field that would change the answer, and cannot be followed."""
+
+
+class NotServed(FieldError):
     """A model that is not here, or a task that this one cannot do. code: "model_not_found" or "not_served"."""
 
     def __init__(self, message: str, code: str = "not_served", param: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, param)
         self.code = code
-        self.param = param
+
+
+class TooSlow(RequestError):
+    """A body that did not come to its end in time."""
 
 
 class TooLarge(RequestError):
@@ -124,6 +134,7 @@ _TYPES: Mapping[int, str] = {401: "authentication_error", 429: "rate_limit_error
 _STATUSES: Sequence[tuple[type[TransduceError], int, str]] = (
     (Unsupported, 400, "unsupported"),
     (NotServed, 404, "not_served"),
+    (TooSlow, 408, "too_slow"),
     (TooLarge, 413, "too_large"),
     (MediaError, 400, "unreadable_media"),
     (CapacityError, 400, "too_long"),
@@ -137,6 +148,15 @@ _STATUSES: Sequence[tuple[type[TransduceError], int, str]] = (
 )
 """Status and code of exceptions: the first that fits counts."""
 
+_ROUTING: Mapping[int, tuple[str, str]] = {
+    404: ("not_found", "there is no such route; /openapi.json lists all"),
+    405: ("method_not_allowed", "the route takes another method; the Allow header names it"),
+}
+"""Code and message where no route fits."""
+
+LONGEST = 2_000
+"""Characters of a message: a value that it shows may be as large as a body."""
+
 
 def problem(error: Exception) -> Problem:
     """What a client is told of an exception. One that nobody raised on purpose is logged, and not told."""
@@ -144,7 +164,7 @@ def problem(error: Exception) -> Problem:
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():
-            return Problem(error.status_code, str(error.detail), headers=error.headers or {})
+            return _unrouted(error)
         case TransduceError():
             return _told(error)
         case _:
@@ -163,20 +183,28 @@ def handlers() -> dict[int | type[Exception], Callable[[Request, Any], Coroutine
 
 
 def _told(error: TransduceError) -> Problem:
+    kind, param = (error.kind, error.param) if isinstance(error, FieldError) else (type(error), None)
     status, code = next(
-        ((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)), (500, "internal_error")
+        ((status, code) for known, status, code in _STATUSES if issubclass(kind, known)), (500, "internal_error")
     )
+    told = Problem(status, str(error)[:LONGEST], code, param)
     match error:
         case Overloaded():
-            return Problem(status, str(error), code, headers={"Retry-After": str(error.retry_after)})
+            return replace(told, headers={"Retry-After": str(error.retry_after)})
         case Unauthorized():
-            return Problem(status, str(error), code, headers={"WWW-Authenticate": "Bearer"})
+            return replace(told, headers={"WWW-Authenticate": "Bearer"})
         case NotServed():
-            return Problem(status, str(error), error.code, error.param)
-        case Unsupported():
-            return Problem(status, str(error), code, error.param)
+            return replace(told, code=error.code)
         case _:
-            return Problem(status, str(error), code)
+            return told
+
+
+def _unrouted(error: HTTPException) -> Problem:
+    """What the framework refuses: no route, or a body that it cannot read, for the reason that is its cause."""
+    code, message = _ROUTING.get(error.status_code, ("invalid_request", str(error.detail)))
+    if isinstance(cause := error.__cause__, ValueError | RecursionError):
+        message = f"the body cannot be read: {cause}"
+    return Problem(error.status_code, message, code, headers=error.headers or {})
 
 
 def _invalid(error: RequestValidationError) -> Problem:
@@ -186,11 +214,12 @@ def _invalid(error: RequestValidationError) -> Problem:
     param = place[0] if place else None
     match fault["type"]:
         case "value_error" if isinstance(cause := fault["ctx"]["error"], TransduceError):
-            return _told(cause)
+            told = _told(cause)
+            return replace(told, param=told.param or param)
         case "json_invalid":
             return Problem(400, f"the body is no JSON: {fault['ctx']['error']}", "invalid_request")
         case "extra_forbidden":
-            message = f"{param}={shown(fault['input'])} is not supported; leave it out"
+            message = f"{param}={_shown(fault['input'])} is not supported; leave it out"
             return Problem(400, message, "unsupported", param)
         case "missing" if param is not None:
             return Problem(400, f"{param} is missing; give it", "invalid_request", param)
@@ -198,5 +227,18 @@ def _invalid(error: RequestValidationError) -> Problem:
         message = "the body is no JSON object; send one, with Content-Type: application/json"
         return Problem(400, message, "invalid_request")
     message = str(fault["msg"])
-    message = f"{param}={shown(fault['input'])}: {message[:1].lower()}{message[1:]}"
+    message = f"{param}={_shown(fault['input'])}: {message[:1].lower()}{message[1:]}"
     return Problem(400, message, "invalid_request", param)
+
+
+def _shown(value: object) -> str:
+    """A refused value for a message. To write out a list or an object may take long, or be nested too deeply."""
+    match value:
+        case list():
+            return "[…]" if value else "[]"
+        case dict():
+            return "{…}" if value else "{}"
+        case str() | bytes():
+            return shown(value[:LENGTH])
+        case _:
+            return shown(value)

@@ -27,6 +27,11 @@ COUNTERS = {
     "generation_tokens": ("generation_tokens", "Tokens generated."),
     "encoder_cache_hits": ("encoder_cache_hits", "Encoder inputs whose output was in the cache."),
     "encoder_cache_queries": ("encoder_cache_queries", "Encoder inputs looked up in the cache."),
+    "prefix_cache_hits": ("prefix_cache_hits", "Decoder prompt tokens whose KV was in the cache."),
+    "prefix_cache_queries": ("prefix_cache_queries", "Decoder prompt tokens looked up in the cache."),
+    "spec_decode_num_drafts": ("drafts", "Drafts of next tokens that were verified."),
+    "spec_decode_num_draft_tokens": ("drafted", "Tokens of those drafts."),
+    "spec_decode_num_accepted_tokens": ("accepted", "Tokens of those drafts that were right."),
     "graph_steps": ("graph_steps", "Steps whose forward was replayed from a tape."),
     "eager_steps": ("eager_steps", "Steps whose forward ran as it is."),
     "engine_restarts": ("restarts", "Times that the engine process was started again."),
@@ -49,6 +54,10 @@ class Metrics:
         self._total = self._histogram("e2e_request_latency_seconds", "From arrival to the last token.", REQUEST)
         self._queue = self._histogram("request_queue_time_seconds", "From arrival to the first step.", REQUEST)
         self.step = self._histogram("step_seconds", "One step of the engine.", STEP).observe
+        self._audio = Counter(
+            f"{PREFIX}audio_seconds", "Seconds of audio transcribed.", (LABEL,), registry=self.registry
+        )
+        self._audio.labels(self._name)  # 0 is told, too
         self._responses = Counter(
             f"{PREFIX}http_responses",
             "HTTP responses, by the route's path and the status.",
@@ -68,8 +77,12 @@ class Metrics:
         if tokens > 1 and times.first_token_time is not None and times.finished_time is not None:
             self._inter_token.observe((times.finished_time - times.first_token_time) / (tokens - 1))
 
+    def heard(self, seconds: float) -> None:
+        """A clip was transcribed."""
+        self._audio.labels(self._name).inc(seconds)
+
     def responded(self, path: str, status: int) -> None:
-        """A response was sent. path: the route's, or "" where there is none, so that there are not ever more."""
+        """A response was sent. path: the route's template, or one word for all others: labels stay few."""
         self._responses.labels(self._name, path, str(status)).inc()
 
     def _histogram(self, name: str, text: str, buckets: Iterable[float]) -> Histogram:

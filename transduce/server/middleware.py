@@ -6,16 +6,16 @@ Knows no route and no engine.
 
 import asyncio
 import hmac
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, suppress
 from hashlib import blake2b
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transduce.errors import TransduceError
+from transduce.errors import RequestError, TransduceError
 from transduce.server.access_log import Record, route_path
-from transduce.server.errors import TooLarge, Unauthorized, problem
+from transduce.server.errors import TooLarge, TooSlow, Unauthorized, problem
 
 
 class Failures:
@@ -97,78 +97,106 @@ def _digest(key: bytes) -> bytes:
 
 
 class LimitBody:
-    """Refuses bodies that are too large: by their stated length before they are read, else once they are.
+    """Refuses bodies that are too large, by their stated length before they are read, else once they are, or too slow.
 
-    largest: bytes of a body; largest_form: of a form, which may hold a file.
+    largest: bytes of a body; largest_form: of a form to one of the routes `forms`, which may hold a file.
+    longest: seconds from the request's first line to the end of its body.
     """
 
-    def __init__(self, app: ASGIApp, largest: int, largest_form: int) -> None:
+    def __init__(self, app: ASGIApp, largest: int, largest_form: int, forms: Collection[str], longest: float) -> None:
         self._app = app
         self._largest = largest
         self._largest_form = largest_form
+        self._forms = forms
+        self._longest = longest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        form = headers.get("content-type", "").startswith("multipart/form-data")
-        limit, what = (self._largest_form, "max_file_mb") if form else (self._largest, "max_body_mb")
-        body = _Bounded(receive, send, limit)
-        length = headers.get("content-length", "")
-        if not (length.isdecimal() and int(length) > limit):
-            try:
+        body = _Bounded(receive, send, *self._limit(scope), self._longest)
+        length = Headers(scope=scope).get("content-length", "")
+        if body.holds(int(length) if length.isdecimal() else 0):
+            with suppress(_BodyRefusedError):
                 await self._app(scope, body.receive, body.send)
-            except _BodyTooLargeError:
-                assert body.exceeded
-        else:
-            body.exceeded = True
-        if body.exceeded and not body.begun:
-            error = TooLarge(f"the body is larger than {limit:,} bytes; send less, or raise --{what.replace('_', '-')}")
-            response = problem(error).response()
+        if body.refusal is not None and not body.begun:
+            response = problem(body.refusal).response()
             response.headers["connection"] = "close"  # the rest of the body stays unread
             await response(scope, receive, send)
 
+    def _limit(self, scope: Scope) -> tuple[int, str]:
+        """The most bytes, and the flag that says so."""
+        record: Record = scope["state"]["record"]
+        form = Headers(scope=scope).get("content-type", "").lower().startswith("multipart/form-data")
+        if form and record.route in self._forms:
+            return self._largest_form, "--max-file-mb"
+        return self._largest, "--max-body-mb"
 
-class _BodyTooLargeError(Exception):
-    """Ends the reading of a body; whatever the app makes of it, the client gets a 413."""
+
+class _BodyRefusedError(Exception):
+    """Ends the reading of a body; whatever the app makes of it, the client learns of the refusal."""
 
 
 class _Bounded:
-    """A request's receive, which raises beyond `limit` bytes, and its send, which is deaf from then on."""
+    """A request's receive, which raises beyond a size or a time, and its send, which is deaf from then on."""
 
-    def __init__(self, receive: Receive, send: Send, limit: int) -> None:
+    def __init__(self, receive: Receive, send: Send, limit: int, flag: str, longest: float) -> None:
         self._receive = receive
         self._send = send
-        self._left = limit
-        self.exceeded = False
+        self._limit = limit
+        self._flag = flag
+        self._longest = longest
+        self._deadline = asyncio.get_running_loop().time() + longest
+        self._size = 0
+        self._complete = False
+        self.refusal: RequestError | None = None
         self.begun = False
 
+    def holds(self, size: int) -> bool:
+        """Whether so many bytes are let in; else they are refused."""
+        if size > self._limit:
+            self.refusal = TooLarge(f"the body is larger than {self._limit:,} bytes; send less, or raise {self._flag}")
+        return self.refusal is None
+
     async def receive(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
-            self.exceeded = True
-            raise _BodyTooLargeError
+        message = await (self._receive() if self._complete else self._in_time())
+        self._complete = not message.get("more_body", False)
+        self._size += len(message.get("body", b""))
+        if not self.holds(self._size):
+            raise _BodyRefusedError
         return message
 
     async def send(self, message: Message) -> None:
-        if self.begun or not self.exceeded:
+        if self.begun or self.refusal is None:
             self.begun = True
             await self._send(message)
 
+    async def _in_time(self) -> Message:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._receive()
+        except TimeoutError:
+            self.refusal = TooSlow(
+                f"the body was not complete after {self._longest:g} s; send it faster, or raise --request-timeout"
+            )
+            raise _BodyRefusedError from None
+
 
 class CancelOnDisconnect:
-    """Cancels the handler when the client leaves, be the response a stream or not."""
+    """Cancels the handler when the client leaves, be the response a stream or not.
 
-    def __init__(self, app: ASGIApp) -> None:
+    patience: seconds after which a client that takes no more of its response is one that left.
+    """
+
+    def __init__(self, app: ASGIApp, patience: float) -> None:
         self._app = app
+        self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        client = _Client(receive, send)
+        client = _Client(receive, send, self._patience)
         try:
             await self._app(scope, client.receive, client.send)
         except asyncio.CancelledError:
@@ -184,13 +212,14 @@ class CancelOnDisconnect:
 class _Client:
     """A request's receive and send. Once the body is read, nobody but the watcher waits for what comes next."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, patience: float) -> None:
         handler = asyncio.current_task()
         assert handler is not None, "ASGI runs in a task"
         self.handler = handler
         self.gone = asyncio.Event()
         self._receive = receive
         self._send = send
+        self._patience = patience
         self._watcher: asyncio.Task[None] | None = None
 
     async def receive(self) -> Message:
@@ -199,8 +228,7 @@ class _Client:
             return {"type": "http.disconnect"}
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            self._leave()
-            await asyncio.sleep(0)  # where the cancellation arrives: before the app can take half a body for a bad one
+            await self._give_up()  # before the app can take half a body for a bad one
         if not message.get("more_body", False):
             self._watcher = asyncio.create_task(self._watch())
         return message
@@ -209,7 +237,11 @@ class _Client:
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if last:
             await self.forget()  # the server reports the end of the response as a client that left
-        await self._send(message)
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._send(message)
+        except TimeoutError:
+            await self._give_up()
 
     async def forget(self) -> None:
         """Watch no more."""
@@ -222,6 +254,10 @@ class _Client:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._leave()
+
+    async def _give_up(self) -> None:
+        self._leave()
+        await asyncio.sleep(0)  # where the cancellation arrives
 
     def _leave(self) -> None:
         self.gone.set()

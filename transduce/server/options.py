@@ -30,8 +30,8 @@ class ServeOptions:
     the names that requests may give and of which the first is reported; none: the model as it was given.
     api_key, api_key_file: keys of which a request must carry one, the file holding one a line; none: no key is asked
     for. allowed_origins: web pages that may call, as CORS has it.
-    max_waiting: prompts that may wait for their first step; then new requests are refused with 429. request_timeout:
-    seconds that one prompt may take. shutdown_timeout: seconds that running requests get to finish.
+    max_waiting: prompts that may wait because others run, 0: none; then new requests are refused with 429.
+    request_timeout: seconds that one prompt may take. shutdown_timeout: seconds that running requests get to finish.
     max_body_mb, max_file_mb, max_audio_seconds: the largest body, uploaded file and its length; more is a 413.
     log_format, log_level: of the log on stderr. otlp_traces_endpoint: URL that OpenTelemetry traces go to.
     disable_playground: no page at /.
@@ -65,7 +65,7 @@ class ServeOptions:
         for name, choices in _CHOICES.items():
             _among(name, getattr(self, name), choices)
         _whole("port", self.port, 0, _LAST_PORT)
-        _whole("max_waiting", self.max_waiting, 1)
+        _whole("max_waiting", self.max_waiting, 0)
         if self.root_path and not self.root_path.startswith("/"):
             raise ConfigError(f"root_path={self.root_path!r}: give a path that starts with /, such as /transduce")
 

@@ -31,7 +31,7 @@ KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than clients and proxies keep one, who would else send a request
 into a connection that is just being closed."""
 CLOSING = 2
-"""Seconds that connections get to close once their requests are done or given up."""
+"""Seconds that connections get to close once their requests are done or given up, before they are cut."""
 
 
 def serve(config: EngineConfig, options: ServeOptions) -> int:
@@ -57,7 +57,7 @@ def serve(config: EngineConfig, options: ServeOptions) -> int:
         root_path=options.root_path,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=CLOSING,
+        timeout_graceful_shutdown=2 * CLOSING,
     )
     return asyncio.run(_Server(settings, service, listener).run_model())
 
@@ -90,6 +90,7 @@ class _Server(uvicorn.Server):
         self._tasks: set[asyncio.Task[None]] = set()
         self._told = False
         self._code = 0
+        self._open = self._cut = 0
 
     async def run_model(self) -> int:
         """Load the model and serve it; returns the exit code."""
@@ -105,13 +106,24 @@ class _Server(uvicorn.Server):
         """Called by uvicorn's signal handlers, between two bytecodes of whatever runs."""
         self._loop.call_soon_threadsafe(self._stop)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn to close connections."""
+        cutting = self._loop.call_later(CLOSING, self._disconnect)
+        await super().shutdown(sockets)
+        cutting.cancel()
+
+    def _disconnect(self) -> None:
+        """Whose body still comes, or who does not read the answer, is a client that left."""
+        for connection in self.server_state.connections:
+            connection.transport.abort()
+
     def _stop(self) -> None:
         if not self._told:
             self._told = True
             self._begin(self._drain())
         elif not self.should_exit:
             self.should_exit = True
-            self._begin(self._service.llm.shutdown())  # what runs fails, as an answer that says so
+            self._begin(self._cut_off())
 
     async def _load(self) -> None:
         try:
@@ -133,11 +145,17 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def _drain(self) -> None:
-        log.info("shutting down: no new requests, running ones may finish")
+        self._open = self._service.requests
+        log.info("shutting down: no new requests, running ones may finish (%d)", self._open)
         if not await self._service.drain():
             log.warning("requests were still running after %g s", self._service.options.shutdown_timeout)
-            await self._service.llm.shutdown()
+            await self._cut_off()
         self.should_exit = True
+
+    async def _cut_off(self) -> None:
+        """What runs fails, as an answer that says so."""
+        self._cut = self._service.requests
+        await self._service.llm.shutdown()
 
     async def _end(self) -> None:
         for task in self._tasks:
@@ -145,6 +163,8 @@ class _Server(uvicorn.Server):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._service.llm.shutdown()
         await asyncio.to_thread(self._service.tracing.shutdown)
+        if self._told:
+            log.info("stopped: %d requests finished, %d were cut off", self._open - self._cut, self._cut)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from transduce.async_engine.llm import AsyncLLM
 from transduce.errors import EngineDeadError, TransduceError
 from transduce.frontend.frontend import Params
-from transduce.frontend.outputs import RequestOutput, Transcription
+from transduce.frontend.outputs import RequestOutput
 from transduce.frontend.prompts import Prompt
 from transduce.media.audio import seconds
 from transduce.server.access_log import Record
@@ -24,6 +24,7 @@ from transduce.server.errors import Draining, NotServed, Overloaded, TimedOut, T
 from transduce.server.metrics import Metrics
 from transduce.server.options import ServeOptions
 from transduce.server.tracing import Tracing
+from transduce.speech.transcription import Transcription
 
 Answer = TypeVar("Answer")
 
@@ -80,6 +81,11 @@ class Service:
                 return Draining("the server is shutting down; try another one, or again in a moment")
             case _:
                 return EngineDeadError("the model is still loading; try again when /ready answers 200")
+
+    @property
+    def requests(self) -> int:
+        """HTTP requests inside."""
+        return self._inside
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -166,13 +172,19 @@ class Service:
                 yield transcription
 
     async def _transcription(self, *arguments: Any, **options: Any) -> AsyncGenerator[Transcription, None]:
-        yield await self.llm.transcribe(*arguments, **options)
+        yield await self.llm.transcribe(*arguments, max_seconds=self.options.max_audio_seconds, **options)
 
     def _admit(self, record: Record) -> None:
         """Raise Overloaded if too many prompts wait. All prompts of an HTTP request are let in if its first one is."""
-        if not record.admitted and self.llm.waiting >= self.options.max_waiting:
+        if not record.admitted and self.llm.waiting - self._places >= self.options.max_waiting:
             raise self._overloaded(self.llm.waiting)
         record.admitted = True
+
+    @property
+    def _places(self) -> int:
+        """How many of the prompts that wait do so for no other, but for the next step. None where a step left some."""
+        llm = self.llm
+        return 0 if llm.stats.waiting else max(0, llm.config.max_num_seqs - (llm.live - llm.waiting))
 
     def _overloaded(self, requests: int) -> Overloaded:
         retry_after = min(LONGEST_RETRY, max(1, math.ceil(self._queued)))

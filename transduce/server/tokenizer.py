@@ -21,14 +21,15 @@ def text_of(ids: Sequence[int], tokenizer: Any, *, skip_special_tokens: bool = F
     return text
 
 
-async def with_tokenizer(service: Service, use: Callable[[Any], T]) -> T:
-    """What `use` makes of the tokenizer. Raises NotServed where none was loaded."""
-    tokenizer = service.llm.get_tokenizer()
-    if tokenizer is None:
+async def with_tokenizer(service: Service, use: Callable[[Any], T], *texts: object) -> T:
+    """What `use` makes of the tokenizer and these texts, or ids. Raises NotServed where none was loaded."""
+    if service.llm.get_tokenizer() is None:
         raise NotServed("no tokenizer was loaded (--skip-tokenizer-init); this server takes and gives token ids alone")
 
-    def alone() -> T:
-        with service.llm.frontend.lock:
-            return use(tokenizer)
+    readers = service.llm.frontend.readers
 
-    return await asyncio.to_thread(alone)
+    def alone() -> T:
+        with readers.alone(*texts) as processor:
+            return use(processor.tokenizer)
+
+    return await asyncio.get_running_loop().run_in_executor(readers.executor(*texts), alone)

@@ -18,7 +18,7 @@ router = APIRouter(tags=["tokens"])
 async def tokenize(body: TokenizeRequest, service: Serving) -> Response:
     """The token ids of a text."""
     service.check_model(body.model)
-    ids, names = await with_tokenizer(service, partial(_tokens, body))
+    ids, names = await with_tokenizer(service, partial(_tokens, body), body.prompt)
     longest = service.llm.frontend.max_source
     return JSONResponse(Tokens(count=len(ids), max_model_len=longest, tokens=ids, token_strs=names))
 
@@ -27,7 +27,7 @@ async def tokenize(body: TokenizeRequest, service: Serving) -> Response:
 async def detokenize(body: DetokenizeRequest, service: Serving) -> Response:
     """The text of token ids."""
     service.check_model(body.model)
-    return JSONResponse(Text(prompt=await with_tokenizer(service, partial(text_of, body.tokens))))
+    return JSONResponse(Text(prompt=await with_tokenizer(service, partial(text_of, body.tokens), body.tokens)))
 
 
 def _tokens(body: TokenizeRequest, tokenizer: Any) -> tuple[list[int], list[str] | None]:

@@ -1,13 +1,14 @@
 """/v1/audio/transcriptions and /translations: a clip in a form, what is said in it back."""
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import UploadFile
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from transduce.frontend.outputs import RequestOutput
-from transduce.server.protocol.base import Neutral
+from transduce.server.protocol.base import Neutral, described
 from transduce.server.protocol.sampling import Drawing
 
 
@@ -17,13 +18,20 @@ class AudioRequest(Drawing):
     model_config = ConfigDict(strict=False, arbitrary_types_allowed=True)
 
     neutral: ClassVar[Neutral] = {"chunking_strategy": (), "include[]": (), "timestamp_granularities[]": ()}
+    words: ClassVar[Mapping[str, str]] = {"audio": "file", "decoder prompt": "prompt"}
 
-    file: UploadFile = Field(description="Audio in any format that FFmpeg reads.")
+    file: Annotated[UploadFile, described("a file, with a filename")] = Field(
+        description="Audio in any format that FFmpeg reads."
+    )
     prompt: str | None = Field(None, description="What was said before, as context.")
     language: str | None = Field(None, description='The speech\'s, such as "en"; left out, it is detected.')
     response_format: Literal["json", "text"] = Field("json", description="srt, vtt and verbose_json are not there yet.")
     max_completion_tokens: int | None = Field(None, ge=1, description="New tokens at most.")
     stream: bool = Field(False, description="Send transcript.text.delta events, and transcript.text.done at last.")
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        return {"max_tokens": "max_completion_tokens"}
 
     def given(self) -> dict[str, Any]:
         given = super().given()

@@ -1,13 +1,20 @@
 """/v1/chat/completions: messages in, a message back."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NotRequired, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from transduce.errors import RequestError
+from transduce.server.errors import FieldError
 from transduce.server.protocol.base import FIRST, Body, Characters, Neutral, Usage, described
+from transduce.server.protocol.prompt_logprobs import PromptLogprobs
 from transduce.server.protocol.sampling import MOST_LOGPROBS, Generating
+
+MOST_TURNS = 2_048
+"""Messages and their parts."""
 
 
 class TextPart(Body):
@@ -29,6 +36,17 @@ class Message(Body):
     def text(self) -> str:
         """The content as one text."""
         return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+
+
+def _counted(messages: Any) -> Any:
+    """Refuse too many messages and parts before any is looked at."""
+    if isinstance(messages, list):
+        contents = [message.get("content") for message in messages if isinstance(message, dict)]
+        count = len(messages) + sum(len(content) for content in contents if isinstance(content, list))
+        if count > MOST_TURNS:
+            most = f"{MOST_TURNS:,}"
+            raise PydanticCustomError("too_many", "give at most {most} messages and parts", {"most": most})
+    return messages
 
 
 class ChatRequest(Generating):
@@ -60,7 +78,9 @@ class ChatRequest(Generating):
         "web_search_options": (),
     }
 
-    messages: Annotated[list[Message], FIRST] = Field(min_length=1)
+    words: ClassVar[Mapping[str, str]] = {**Generating.words, "prompt": "messages"}
+
+    messages: Annotated[Annotated[list[Message], FIRST], BeforeValidator(_counted)] = Field(min_length=1)
     logprobs: bool = Field(False, description="Report each token's log-probability.")
     top_logprobs: int | None = Field(
         None, ge=0, le=MOST_LOGPROBS, description="With logprobs: and so many of the likeliest tokens'."
@@ -70,10 +90,17 @@ class ChatRequest(Generating):
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
         if self.top_logprobs and not self.logprobs:
-            raise RequestError(f"top_logprobs={self.top_logprobs} without logprobs; give logprobs: true")
+            message = f"top_logprobs={self.top_logprobs} without logprobs; give logprobs: true"
+            raise FieldError(message, "top_logprobs", RequestError)
         if self.max_completion_tokens and self.max_tokens not in (None, self.max_completion_tokens):
-            raise RequestError("max_tokens and max_completion_tokens differ; give one of them")
+            message = "max_tokens and max_completion_tokens differ; give one of them"
+            raise FieldError(message, "max_completion_tokens", RequestError)
         return self
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        theirs = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
+        return {**super().renamed, **theirs}
 
     def given(self) -> dict[str, Any]:
         given = super().given()
@@ -136,7 +163,7 @@ class ChatDelta(ChatEnd):
 
 
 class Chat(TypedDict):
-    """The answers."""
+    """The answers. prompt_logprobs: of the decoder's prompt, as vLLM has them."""
 
     id: str
     object: str
@@ -144,3 +171,4 @@ class Chat(TypedDict):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: PromptLogprobs | None

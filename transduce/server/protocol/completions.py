@@ -1,20 +1,16 @@
 """/v1/completions: text or token ids for the encoder, and the decoder's text back."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, NotRequired, Self
+from typing import ClassVar, NotRequired, Self
 
 from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
 from transduce.server.errors import Unsupported
-from transduce.server.protocol.base import Neutral, TokenIds, Usage, described
+from transduce.server.protocol.base import Neutral, Usage
+from transduce.server.protocol.prompt_logprobs import PromptLogprobs
 from transduce.server.protocol.sampling import MOST_LOGPROBS, Generating
-
-MOST_PROMPTS = 2_048
-"""Of one request: they are let in together, and none is looked at again before the others have begun."""
-
-_Some = Field(min_length=1, fail_fast=True)
-_Several = Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)
+from transduce.server.protocol.texts import Texts, several
 
 
 class CompletionRequest(Generating):
@@ -22,10 +18,7 @@ class CompletionRequest(Generating):
 
     neutral: ClassVar[Neutral] = {**Generating.neutral, "suffix": ("",)}
 
-    prompt: Annotated[
-        str | Annotated[list[str], _Several] | Annotated[list[int], _Some] | Annotated[list[TokenIds], _Several],
-        described(f"a text, a list of token ids, or a list of either, with at least one and at most {MOST_PROMPTS:,}"),
-    ] = Field(description="A text, a list of token ids, or a list of either.")
+    prompt: Texts = Field(description="A text, a list of token ids, or a list of either.")
     echo: bool = Field(False, description="Put the prompt in front of the answer's text.")
     logprobs: int | None = Field(
         None,
@@ -38,20 +31,23 @@ class CompletionRequest(Generating):
     def _echo_has_no_logprobs(self) -> Self:
         if self.echo and self.logprobs is not None:
             raise Unsupported(
-                "echo with logprobs: the encoder's tokens have no log-probabilities; leave one out", "echo"
+                "echo with logprobs: the encoder's tokens have no log-probabilities; leave one out, ask for "
+                "prompt_logprobs of a decoder_prompt, or for the score of a text at /v1/score_target",
+                "echo",
             )
         return self
 
     @property
-    def sources(self) -> list[str | list[int]]:
+    def sources(self) -> Sequence[str | list[int]]:
         """The prompts, in order."""
-        several = isinstance(self.prompt, list) and not isinstance(self.prompt[0], int)
-        sources: Sequence[Any] = self.prompt if several else [self.prompt]
-        return list(sources)
+        return several(self.prompt)
 
 
 class CompletionLogprobs(TypedDict):
-    """By token of the answer. text_offset: characters of the tokens before."""
+    """By token of the answer. text_offset: characters of the tokens before.
+
+    Of two among the likeliest that add the same text, the likelier one is told.
+    """
 
     tokens: list[str]
     token_logprobs: list[float]
@@ -62,7 +58,8 @@ class CompletionLogprobs(TypedDict):
 class CompletionChoice(TypedDict):
     """One answer, or what a chunk adds to it. index: prompt * n + sample.
 
-    stop_reason: the stop string or token that ended it; null for EOS.
+    stop_reason: the stop string or token that ended it; null for EOS. prompt_logprobs: of the decoder's prompt, as vLLM
+    has them.
     """
 
     index: int
@@ -70,6 +67,7 @@ class CompletionChoice(TypedDict):
     logprobs: CompletionLogprobs | None
     finish_reason: str | None
     stop_reason: int | str | None
+    prompt_logprobs: PromptLogprobs | None
 
 
 class Completion(TypedDict):

@@ -1,11 +1,42 @@
 """response_format: OpenAI's way to name the structure of an answer."""
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from transduce.core.guided import MOST_CHARACTERS
 from transduce.server.protocol.base import Body
+
+SPACE = 10
+"""As many times the characters of a structure may its text have, which may be indented."""
+
+
+def _values(value: object) -> Iterator[None]:
+    """One for each value in it, however deep."""
+    left = [value]
+    while left:
+        match left.pop():
+            case dict() as entries:
+                left.extend(entries.values())
+            case list() as entries:
+                left.extend(entries)
+        yield None
+
+
+def _written(value: Any) -> Any:
+    """Refuse what would have too many characters, before the time is spent to write it out."""
+    most = MOST_CHARACTERS
+    size = len(value) // SPACE if isinstance(value, str) else sum(1 for _ in islice(_values(value), most + 1))
+    if size > most:
+        raise PydanticCustomError("too_large", "give at most {most} characters", {"most": f"{most:,}"})
+    return value
+
+
+Written = BeforeValidator(_written)
+"""Of a structure: it is not much larger than one may be."""
 
 
 class SchemaFormat(Body):
@@ -13,7 +44,7 @@ class SchemaFormat(Body):
 
     unread: ClassVar[tuple[str, ...]] = ("description", "name", "strict")
 
-    json_schema: dict[str, Any] = Field(alias="schema")
+    json_schema: Annotated[dict[str, Any], Written] = Field(alias="schema")
 
 
 class ResponseFormat(Body):

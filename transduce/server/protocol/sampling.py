@@ -9,15 +9,24 @@ from pydantic import Field, Strict, model_validator
 from transduce.core.params import NUMBERS, BeamSearchParams, SamplingParams
 from transduce.errors import RequestError
 from transduce.frontend.frontend import Params
-from transduce.server.errors import Unsupported
-from transduce.server.protocol.base import FIRST, UNREAD, Body, Neutral, TokenIds, described
-from transduce.server.protocol.guided import ResponseFormat
+from transduce.server.errors import FieldError, Unsupported
+from transduce.server.protocol.base import FIRST, UNREAD, Body, Neutral, TokenIds, at_most, described
+from transduce.server.protocol.guided import ResponseFormat, Written
 
 MOST_LOGPROBS = 20
 """More of the likeliest tokens would make answers large."""
 
 MOST_WORDS = 1_000
-"""Stop strings and bad words: each new token is compared with all of them, while others wait."""
+"""Stop strings, stop tokens, bad words and biases: each new token is compared with all of them, while others wait."""
+
+MOST_SPELLED = 100
+"""Token ids of a bad word."""
+
+MOST_ALLOWED = 100_000
+"""Tokens that may be generated alone, or not at all."""
+
+MOST_CHOICES = 10_000
+"""Texts of guided_choice: more are too long anyway."""
 
 _LARGEST = 2**31 - 1
 _Words = Field(max_length=MOST_WORDS, fail_fast=True)
@@ -67,40 +76,73 @@ class Generating(Drawing):
     neutral: ClassVar[Neutral] = {
         "add_special_tokens": (True,),
         "priority": (0,),
-        "prompt_logprobs": (),
         "return_token_ids": (False,),
         "spaces_between_special_tokens": (True,),
         "structured_outputs": (),
     }
+    words: ClassVar[Mapping[str, str]] = {"decoder prompt": "decoder_prompt"}
 
     n: int = Field(1, ge=1, le=128, description="Answers to each prompt; above 1 it samples, or returns so many beams.")
-    best_of: int | None = Field(None, description="The same as n.")
-    max_tokens: int | None = Field(None, ge=1, description="New tokens; left out: to the checkpoint's own limit.")
+    best_of: int | None = Field(
+        None,
+        ge=1,
+        le=128,
+        description="Draw so many and answer with the n likeliest, by their tokens' mean; not in a stream.",
+    )
+    max_tokens: int | None = Field(
+        None, ge=0, description="New tokens, 0 beside prompt_logprobs; left out: to the checkpoint's own limit."
+    )
+    prompt_logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_LOGPROBS,
+        description="Report the log-probability of each token of the decoder's prompt, and so many of the likeliest "
+        "ones'; not in a stream.",
+    )
     min_tokens: int | None = Field(None, ge=0)
     stop: Annotated[
         str | Annotated[list[str], _Words] | None,
         described(f"a text or a list of at most {MOST_WORDS:,} texts"),
     ] = None
-    stop_token_ids: TokenIds | None = None
+    stop_token_ids: Annotated[TokenIds | None, at_most(MOST_WORDS)] = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    logit_bias: dict[Annotated[int, Strict(False)], float] | None = Field(
+    logit_bias: Annotated[dict[Annotated[int, Strict(False)], float] | None, at_most(MOST_WORDS)] = Field(
         None, description="Token id to an addition in [-100, 100]."
     )
-    allowed_token_ids: TokenIds | None = None
+    allowed_token_ids: Annotated[TokenIds | None, at_most(MOST_ALLOWED)] = None
     bad_words: Annotated[
-        Annotated[list[str | TokenIds], _Words] | None,
-        described(f"a list of at most {MOST_WORDS:,} texts or lists of token ids"),
+        Annotated[list[str | Annotated[TokenIds, Field(max_length=MOST_SPELLED)]], _Words] | None,
+        described(f"a list of at most {MOST_WORDS:,} texts or lists of at most {MOST_SPELLED} token ids"),
     ] = None
+    suppress_tokens: Annotated[TokenIds | None, at_most(MOST_ALLOWED)] = Field(
+        None, description="Never generated; []: the checkpoint's neither."
+    )
+    begin_suppress_tokens: Annotated[TokenIds | None, at_most(MOST_ALLOWED)] = Field(
+        None, description="Not generated first; []: the checkpoint's neither."
+    )
+    no_repeat_ngram_size: int | None = Field(
+        None, ge=0, le=_LARGEST, description="No sequence of so many tokens twice; 0: off."
+    )
+    encoder_no_repeat_ngram_size: int | None = Field(
+        None, ge=0, le=_LARGEST, description="No sequence of so many tokens that the encoder reads; 0: off."
+    )
+    forced_bos_token_id: int | None = Field(None, ge=-1, description="What follows the start token; -1: nothing.")
+    forced_eos_token_id: Annotated[
+        int | TokenIds | None, described("a token id or a list of token ids"), at_most(MOST_WORDS)
+    ] = Field(None, description="What an answer of max_tokens ends in; -1 or []: nothing.")
+    renormalize_logits: bool | None = Field(None, description="Of beams: normalise what the rules have left.")
     skip_special_tokens: bool = True
     truncate_prompt_tokens: int | None = Field(
         None, ge=1, description="Keep so many source tokens; left out, a source that is too long is refused."
     )
-    guided_json: Annotated[dict[str, Any] | str | None, described("a JSON schema, or its text")] = Field(
+    guided_json: Annotated[dict[str, Any] | str | None, described("a JSON schema, or its text"), Written] = Field(
         None, description="A JSON schema that the answer follows."
     )
     guided_regex: str | None = Field(None, description="A regular expression that the whole answer matches.")
-    guided_choice: Annotated[list[str], FIRST] | None = Field(None, description="Texts, one of which is the answer.")
+    guided_choice: Annotated[Annotated[list[str], FIRST] | None, at_most(MOST_CHOICES)] = Field(
+        None, description="Texts, one of which is the answer."
+    )
     guided_grammar: str | None = Field(None, description="A Lark grammar that the answer follows.")
     response_format: ResponseFormat | None = None
     use_beam_search: bool = Field(False, description="Beam search, with n beams where beam_width is left out.")
@@ -124,17 +166,32 @@ class Generating(Drawing):
     stream: bool = False
     stream_options: StreamOptions | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _newer(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("structured_outputs") is not None:
+            raise Unsupported(
+                "structured_outputs is not supported; give its json, regex, choice or grammar as guided_json, "
+                "guided_regex, guided_choice or guided_grammar, or a response_format",
+                "structured_outputs",
+            )
+        return data
+
     @model_validator(mode="after")
     def _together(self) -> Self:
-        if self.best_of not in (None, self.n):
-            message = f"best_of={self.best_of} with n={self.n}: choosing among more is not supported; leave it out"
-            raise Unsupported(message, "best_of")
+        if self.stream and self.best_of not in (None, self.n):
+            raise Unsupported("best_of in a stream is not supported; leave out stream", "best_of")
+        if self.prompt_logprobs is not None and self.stream:
+            raise Unsupported("prompt_logprobs in a stream are not supported; leave out stream", "prompt_logprobs")
         if self.stream_options is not None and not self.stream:
-            raise RequestError("stream_options without stream; give stream: true, or leave stream_options out")
+            message = "stream_options without stream; give stream: true, or leave stream_options out"
+            raise FieldError(message, "stream_options", RequestError)
         return self
 
     def given(self) -> dict[str, Any]:
         given = super().given()
+        if self.best_of == self.n:
+            del given["best_of"]  # says nothing
         schema = None if self.response_format is None else self.response_format.guided_json
         if schema is None:
             return given
@@ -147,10 +204,15 @@ class Generating(Drawing):
         """Whether a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        schema = {"guided_json": "response_format"} if self.guided_json is None else {}
+        return {"num_return_sequences": "n", **schema}
+
     def params(self) -> Params:
         """As in Drawing; BeamSearchParams where beams are asked for."""
         beams = {name: value for name in _BEAMS if (value := getattr(self, name)) is not None}
-        if not (self.use_beam_search or self.beam_width) and (self.n > 1 or self.temperature):
+        if not (self.use_beam_search or self.beam_width) and (max(self.n, self.best_of or 1) > 1 or self.temperature):
             for name in [name for name, value in beams.items() if value != _BEAMS[name]]:
                 raise RequestError(f"{name} is for beams, not for samples; give a beam_width too, or leave it out")
             return super().params()
@@ -158,6 +220,8 @@ class Generating(Drawing):
             return super().params()
         given = self.given()
         answers = given.pop("n", None)
+        if given.pop("best_of", None) not in (None, self.n):
+            raise RequestError(f"best_of={self.best_of} is for samples, not for beams; leave it out")
         if self.use_beam_search and self.n > 1:
             beams.setdefault("beam_width", self.n)
         return BeamSearchParams(**given, **beams, num_return_sequences=answers)

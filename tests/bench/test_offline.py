@@ -53,8 +53,29 @@ def test_throughput_of_audio(run: Run, whisper: str, tmp_path: Path) -> None:
     flags = ("--dataset-name", "audio", "--dataset-path", str(tmp_path), "--num-prompts", "3")
     code, said, err = run("throughput", whisper, *flags, *FLAGS)
     assert (code, err) == (0, "")
-    assert rows(said)["completed requests"] == ["3"]
-    assert "audio seconds/s" in rows(said)
+    table = rows(said)
+    assert table["completed requests"] == ["3"]
+    assert int(table["prompt tokens"][0]) > 3 * 50  # with the rows that the encoder makes, as servers count
+    assert "audio seconds/s" in table
+    assert "E2E p99 (ms)" in rows(
+        run("latency", whisper, *flags[:4], "--batch-size", "2", "--num-iters", "1", *FLAGS)[1]
+    )
+
+
+@pytest.mark.parametrize("command", ["throughput", "latency"])
+def test_the_wrong_data_for_a_model(command: str, run: Run, bart: str, whisper: str, tmp_path: Path) -> None:
+    code, _, err = run(command, whisper, *FLAGS)
+    assert (code, "takes audio; give --dataset-name audio and a --dataset-path" in err) == (cli.WRONG, True)
+    code, _, err = run(command, bart, "--dataset-name", "audio", "--dataset-path", str(tmp_path), *FLAGS)
+    assert (code, "takes text; give --dataset-name random or jsonl" in err) == (cli.WRONG, True)
+
+
+@pytest.mark.parametrize(
+    "flags", [("--batch-size", "0"), ("--num-iters", "0"), ("--num-iters-warmup", "-1"), ("--seed", "-1")]
+)
+def test_numbers_that_are_refused(flags: tuple[str, str], run: Run) -> None:
+    code, _, err = run("latency", "a-model", *flags)
+    assert (code, f"'{flags[0]}'" in err) == (cli.WRONG, True)
 
 
 def test_latency_is_of_batches(run: Run, bart: str, tmp_path: Path) -> None:

@@ -42,10 +42,12 @@ def test_the_table_is_as_wide_as_its_levels() -> None:
     assert lines[3].count("1,000.00") == 12
 
 
-def test_json_says_what_was_run(tmp_path: Path) -> None:
+def test_json_says_what_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["transduce", "--api-key", "secret", "--api-key=secret", "--seed", "7"])
     report.write_json(tmp_path / "out.json", {"seed": 7, "path": tmp_path})
     document = json.loads((tmp_path / "out.json").read_text())
-    assert (document["command"], document["seed"], document["path"]) == (sys.argv, 7, str(tmp_path))
+    command = ["transduce", "--api-key", "…", "--api-key=…", "--seed", "7"]
+    assert (document["command"], document["seed"], document["path"]) == (command, 7, str(tmp_path))
     assert document.keys() == {"command", "date", "transduce", "seed", "path"}
 
 

@@ -51,7 +51,7 @@ def test_what_is_sent(run: Run) -> None:
             "--extra-body",
             '{"top_k": 2, "temperature": 1}',
             "--api-key",
-            "k",
+            "ké",
             "--num-warmups",
             "0",
         )
@@ -62,7 +62,7 @@ def test_what_is_sent(run: Run) -> None:
     given: dict[str, Any] = {"model": "m", "temperature": 1, "top_k": 2}
     assert bodies == [{**drawn, **given, "stream": True, "stream_options": {"include_usage": True}}] * 4
     assert {posted.path for posted in fake.posted} == {"/v1/completions"}
-    assert {posted.headers["authorization"] for posted in fake.posted} == {"Bearer k"}
+    assert {posted.headers["authorization"] for posted in fake.posted} == {"Bearer ké".encode().decode("latin-1")}
 
 
 def test_unstreamed(run: Run) -> None:
@@ -112,11 +112,32 @@ def test_failures_are_counted_and_shown(run: Run) -> None:
     assert (rows(said)["completed requests"], rows(said)["failed requests"]) == (["2"], ["2"])
 
 
-def test_where_the_first_request_fails_no_load_is_sent(run: Run) -> None:
-    with serving(lambda posted: Answer([b'{"error": {"message": "no"}}'], status=400)) as fake:
-        code, said, err = run("serve", "--base-url", fake.url, *SMALL)
+@pytest.mark.parametrize(
+    ("status", "message", "hint"),
+    [
+        (400, "no", ""),
+        (
+            400,
+            "the prompt has token id 882; this model's go from 0 to 58",
+            " (random texts are token ids below --vocab-size",
+        ),
+        (400, "Token id 882 is out of vocabulary", " (random texts are token ids below --vocab-size"),
+        (400, "the prompt has 600 tokens and the model takes 512", " (--input-len and --output-len say how long"),
+        (400, "messages is missing; give it", " (chats are not measured"),
+        (400, "Unrecognized request argument supplied: skip_special_tokens", " (random texts ask for this extension"),
+        (422, "stream_options is not supported", " (--no-stream asks for whole answers)"),
+        (401, "a token is missing", " (give a key with --api-key"),
+        (404, "Not Found", " (--endpoint and --dataset-name choose where requests go"),
+    ],
+)
+def test_where_the_first_request_fails_no_load_is_sent(status: int, message: str, hint: str, run: Run) -> None:
+    answer = Answer([json.dumps({"error": {"message": message}}).encode()], status=status)
+    with serving(lambda posted: answer) as fake:
+        code, said, err = run("serve", "--base-url", f"{fake.url}/v1/", *SMALL)
     assert (code, said, len(fake.posted)) == (cli.FAILED, "", 1)
-    assert err.endswith("a first request failed: HTTP 400: no\n")
+    told = f"transduce: {fake.url}/v1/completions: a first request failed: HTTP {status}: {message}"
+    assert err.startswith(f"{told}{hint}")
+    assert hint or err == f"{told}\n"
 
 
 def test_where_there_is_no_server(run: Run) -> None:
@@ -132,8 +153,8 @@ def test_where_there_is_no_server(run: Run) -> None:
     ("models", "complaint"),
     [
         (Answer([b"{}"], status=401), "/v1/models asks for a key; give one with --api-key, or in OPENAI_API_KEY"),
-        (Answer([b"{}"], status=503), "/v1/models names no model (status 503); give its --model"),
-        (Answer([b"{}"]), "/v1/models names no model (status 200); give its --model"),
+        (Answer([b"{}"], status=503), "/v1/models names no model (status 503); check --base-url, or give --model"),
+        (Answer([b"{}"]), "/v1/models names no model (status 200); check --base-url, or give --model"),
     ],
 )
 def test_where_no_model_is_named(models: Answer, complaint: str, run: Run) -> None:
@@ -152,6 +173,13 @@ def test_where_no_model_is_named(models: Answer, complaint: str, run: Run) -> No
         (("--concurrency", "0"), "concurrency 0"),
         (("--dataset-name", "audio"), "audio that of a folder"),
         (("--base-url", "nowhere"), "give one such as http"),
+        (("--base-url", "http://127.0.0.1:99999"), "give one such as http"),
+        (("--seed", "-1"), "'--seed'"),
+        (("--timeout", "0"), "'--timeout'"),
+        (("--num-warmups", "-1"), "'--num-warmups'"),
+        (("--noise", "-1"), "'--noise'"),
+        (("--json", "/nowhere/out.json"), "there is no folder '/nowhere'"),
+        (("--plot", "/nowhere/out.png"), "there is no folder '/nowhere'"),
         (("--num-prompts", "0"), "give at least 1"),
     ],
 )

@@ -66,6 +66,10 @@ def test_probes_ask_the_routes_made_for_them(probe: str, path: str) -> None:
     assert CONTAINER[probe]["httpGet"] == {"path": path, "port": "http"}
 
 
+def test_services_set_no_variables_that_flags_are_read_from() -> None:
+    assert POD["enableServiceLinks"] is False
+
+
 def test_selectors_find_the_pods() -> None:
     labels = TEMPLATE["metadata"]["labels"]
     assert DEPLOYMENT["spec"]["selector"]["matchLabels"].items() <= labels.items()

@@ -1,6 +1,7 @@
 """The dashboard, the alert rules and the scrape configuration: in form, and against what /metrics has."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,33 @@ def test_queries_group_by_labels_that_exist(query: str, exposed: dict[str, set[s
             assert set(node.modifier.labels) <= there
         if isinstance(node, promql_parser.BinaryExpr) and node.modifier and node.modifier.matching:
             assert set(node.modifier.matching.labels) <= there
+
+
+def labels(query: str, exposed: dict[str, set[str]]) -> set[str]:
+    """The labels of the query's result."""
+    kept = [
+        set(node.modifier.labels)
+        for node in nodes(query)
+        if isinstance(node, promql_parser.AggregateExpr) and node.modifier
+    ]
+    return set.intersection(*kept, *(exposed[str(selector.name)] for selector in selectors(query)))
+
+
+def test_texts_name_labels_that_their_queries_have(exposed: dict[str, set[str]]) -> None:
+    legends = [
+        (target["expr"], target["legendFormat"], r"{{(\w+)}}")
+        for panel in DASHBOARD["panels"]
+        for target in panel["targets"]
+    ]
+    alerts = [
+        (rule["expr"], json.dumps(rule["annotations"]), r"\$labels\.(\w+)")
+        for group in RULES["groups"]
+        for rule in group["rules"]
+    ]
+    named = {query: set(re.findall(pattern, text)) for query, text, pattern in legends + alerts}
+    assert len(set().union(*named.values())) > 3
+    for query, names in named.items():
+        assert names <= labels(query, exposed)
 
 
 @pytest.mark.parametrize("query", queries())

@@ -18,6 +18,7 @@ from transduce.bench.calls import Call
 from transduce.bench.records import Record, read
 from transduce.errors import ConfigError
 
+LAST_PORT = 65_535
 CONNECT = 10.0
 """Seconds that a connection may take."""
 
@@ -64,15 +65,19 @@ def parse_levels(rates: str, concurrencies: str | None) -> list[Level]:
 
 
 def connection(base_url: str, api_key: str | None, timeout: float) -> httpx.AsyncClient:
-    """A client of the server at `base_url`, of any number of connections.
+    """A client of the server at `base_url`, of any number of connections. /v1 at its end is in the paths already.
 
     timeout: seconds that a server may be silent. Raises ConfigError for what is no URL.
     """
-    headers = {"accept-encoding": "identity"} | ({"authorization": f"Bearer {api_key}"} if api_key else {})
+    headers = {b"accept-encoding": b"identity"}
+    if api_key:
+        headers[b"authorization"] = f"Bearer {api_key}".encode()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     patience = httpx.Timeout(timeout, connect=CONNECT)
-    client = httpx.AsyncClient(base_url=base_url, headers=headers, limits=limits, timeout=patience)
-    if client.base_url.scheme not in {"http", "https"} or not client.base_url.host:
+    root = base_url.rstrip("/").removesuffix("/v1")
+    client = httpx.AsyncClient(base_url=root, headers=headers, limits=limits, timeout=patience)
+    url = client.base_url
+    if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) <= LAST_PORT:
         raise ConfigError(f"base URL {base_url!r}: give one such as http://127.0.0.1:8000")
     return client
 

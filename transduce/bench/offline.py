@@ -27,7 +27,8 @@ def throughput(llm: LLM, items: Sequence[Item], progress: bool = True) -> list[R
     begun = perf_counter()
     outputs = _outputs(llm, items, params, progress)
     ended = perf_counter()
-    return [_record(item, output, begun, ended) for item, output in zip(items, outputs, strict=True)]
+    rows = llm.frontend.spec.fixed_rows or 0
+    return [_record(item, output, rows, begun, ended) for item, output in zip(items, outputs, strict=True)]
 
 
 def _outputs(
@@ -47,11 +48,12 @@ def _params(item: Item) -> SamplingParams:
     return SamplingParams(**given)
 
 
-def _record(item: Item, output: RequestOutput, begun: float, ended: float) -> Record:
+def _record(item: Item, output: RequestOutput, rows: int, begun: float, ended: float) -> Record:
+    """rows: what the encoder makes of a clip, which servers count as tokens of the prompt."""
     return Record(
         begun,
         ended,
-        prompt_tokens=len(output.encoder_prompt_token_ids or ()) + len(output.prompt_token_ids),
+        prompt_tokens=rows + len(output.encoder_prompt_token_ids or ()) + len(output.prompt_token_ids),
         output_tokens=sum(len(answer.token_ids) for answer in output.outputs),
         audio_seconds=item.seconds if isinstance(item, Clip) else 0.0,
         error=output.error,

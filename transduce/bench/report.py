@@ -2,10 +2,12 @@
 
 import io
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +67,21 @@ def grid(heads: Sequence[str], rows: Rows) -> str:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """The document, with the command, the date and the version. Raises ConfigError where it cannot be written."""
-    about = {"command": sys.argv, "date": time.strftime("%Y-%m-%d %H:%M:%S %z"), "transduce": version("transduce")}
+    """The document, with the command but for keys, the date and the version. Raises ConfigError where it cannot be."""
+    about = {"command": _command(), "date": time.strftime("%Y-%m-%d %H:%M:%S %z"), "transduce": version("transduce")}
     text = json.dumps({**about, **document}, indent=1, default=str)
     try:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}") from error
+
+
+def _command() -> list[str]:
+    """As it was given, without the key, since files are passed on."""
+    return [
+        re.sub("(?<=^--api-key=).*", "…", word) if last != "--api-key" else "…"
+        for last, word in pairwise(["", *sys.argv])
+    ]
 
 
 def _number(value: float | None) -> str:

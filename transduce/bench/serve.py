@@ -1,5 +1,6 @@
 """`transduce bench serve`: a running server, at one level of load after another."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,23 @@ from transduce.bench.load import Level, run, send
 from transduce.bench.records import Record
 from transduce.errors import RequestError
 from transduce.frontend.progress import Bar
+
+HINTS = (
+    (r"HTTP 40[13]", "give a key with --api-key, or in OPENAI_API_KEY"),
+    (r"messages", "chats are not measured; give no --endpoint, or one of completions or transcriptions"),
+    (
+        r"ignore_eos|skip_special_tokens",
+        "random texts ask for this extension; --dataset-name jsonl sends your own fields",
+    ),
+    (r"(?i)vocabulary|token id:? \d", "random texts are token ids below --vocab-size; give one that the model has"),
+    (
+        r"(?i)too long|(context|model) length|the model takes",
+        "--input-len and --output-len say how long random texts are",
+    ),
+    (r"stream", "--no-stream asks for whole answers"),
+    (r"HTTP 40[45]", "--endpoint and --dataset-name choose where requests go, --model whom they name"),
+)
+"""What of the flags may be at fault where an error has the words; the first counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +66,9 @@ async def model_name(client: httpx.AsyncClient) -> str:
     try:
         return str(response.raise_for_status().json()["data"][0]["id"])
     except (httpx.HTTPStatusError, ValueError, LookupError, TypeError) as error:
-        raise RequestError(f"{url} names no model (status {response.status_code}); give its --model") from error
+        raise RequestError(
+            f"{url} names no model (status {response.status_code}); check --base-url, or give --model"
+        ) from error
 
 
 async def sweep(
@@ -65,9 +85,11 @@ async def sweep(
     Some requests are sent one by one before. Raises RequestError where one of them fails, since all would.
     """
     for item in draw()[:warmups]:
-        record = await send(client, style.call(item), 0.0)
+        call = style.call(item)
+        record = await send(client, call, 0.0)
         if record.error is not None:
-            raise RequestError(f"{str(client.base_url).rstrip('/')}: a first request failed: {record.error}")
+            url = f"{str(client.base_url).rstrip('/')}{call.path}"
+            raise RequestError(f"{url}: a first request failed: {record.error}{_hint(record.error)}")
     outcomes = []
     for level in levels:
         calls = [style.call(item) for item in draw()]
@@ -75,6 +97,10 @@ async def sweep(
             records = await run(client, calls, level, rng, partial(_count, bar))
         outcomes.append(Outcome(level, records, figures(records, goals)))
     return outcomes
+
+
+def _hint(error: str) -> str:
+    return next((f" ({hint})" for words, hint in HINTS if re.search(words, error)), "")
 
 
 def _count(bar: Bar, record: Record) -> None:

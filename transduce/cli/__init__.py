@@ -14,7 +14,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 import transduce
-from transduce.cli import bench, options, run_batch, serve, terminal
+from transduce.cli import bench, options, run_batch, serve, sources, terminal
 from transduce.config import EngineConfig, from_options
 from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.errors import EngineError, RequestError, TransduceError
@@ -33,8 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"auto_envvar_prefix": "TRANSDUCE"},  # every flag: TRANSDUCE_SERVE_PORT
 )
-app.command()(serve.serve)
-app.command("run-batch")(run_batch.run_batch)
+app.command(cls=sources.Command)(serve.serve)
+app.command("run-batch", cls=sources.Command)(run_batch.run_batch)
 app.add_typer(bench.app, name="bench")
 
 
@@ -76,7 +76,7 @@ def root(show_version: options.ShowVersion = False) -> None:
         raise typer.Exit
 
 
-@app.command()
+@app.command(cls=sources.Command)
 def generate(
     context: typer.Context,
     model: options.Model,
@@ -98,6 +98,7 @@ def generate(
     max_num_seqs: options.MaxNumSeqs = None,
     max_model_len: options.MaxModelLen = None,
     attention_backend: options.Backend = None,
+    speculate: options.Speculate = None,
     quantization: options.Quantization = None,
     quantization_keep: options.Keep = None,
     load_format: options.LoadFormat = None,
@@ -126,7 +127,7 @@ def generate(
     _finish(sources, outputs)
 
 
-@app.command()
+@app.command(cls=sources.Command)
 def transcribe(
     context: typer.Context,
     model: options.Model,
@@ -146,6 +147,7 @@ def transcribe(
     max_num_seqs: options.MaxNumSeqs = None,
     max_model_len: options.MaxModelLen = None,
     attention_backend: options.Backend = None,
+    speculate: options.Speculate = None,
     quantization: options.Quantization = None,
     quantization_keep: options.Keep = None,
     load_format: options.LoadFormat = None,
@@ -165,7 +167,7 @@ def transcribe(
     _finish(clips, [heard.output for heard in said])
 
 
-@app.command()
+@app.command(cls=sources.Command)
 def quantize(
     context: typer.Context,
     model: options.Model,

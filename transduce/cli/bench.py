@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from transduce.cli import options
+from transduce.cli import options, sources
 from transduce.cli.options import option
 
 app = typer.Typer(no_args_is_help=True)
@@ -26,8 +26,10 @@ Prompts = Annotated[int | None, option("Requests at each level. Left out: 100, o
 InputLen = Annotated[str, flag(help="random: source tokens, or lognormal:MEDIAN:SIGMA[:LOWEST:HIGHEST].")]
 OutputLen = Annotated[str, flag(help="random: tokens of an answer, in the same forms.")]
 VocabSize = Annotated[int, flag(help="random: token ids are below this.")]
-Noise = Annotated[float, flag(help="audio: noise that makes clips differ; 0 sends files as they are.")]
-Seed = Annotated[int | None, option("Of inputs and arrivals. Left out: another every time.")]
+Noise = Annotated[float, flag(min=0, help="audio: noise that makes clips differ; 0 sends files as they are.")]
+Seed = Annotated[
+    int | None, flag(min=0, help="Of inputs and arrivals. Left out: another every time.", show_default=False)
+]
 Rates = Annotated[str, flag(help="Poisson arrivals per second; a list, 1,2,4, sweeps. inf: all at once.")]
 Concurrency = Annotated[
     str | None,
@@ -35,14 +37,14 @@ Concurrency = Annotated[
 ]
 Stream = Annotated[bool, flag("--stream/--no-stream", help="Whether answers are streamed.")]
 ExtraBody = Annotated[str | None, option("JSON object of further fields for every request.")]
-Warmups = Annotated[int, flag(help="Requests sent before, one by one, that do not count.")]
+Warmups = Annotated[int, flag(min=0, help="Requests sent before, one by one, that do not count.")]
 Goodput = Annotated[list[str] | None, option("ttft, tpot or e2e and its most ms, as ttft:500; may be repeated.")]
-Timeout = Annotated[float, flag(help="Seconds that the server may be silent.")]
+Timeout = Annotated[float, flag(min=0.001, help="Seconds that the server may be silent.")]
 JsonFile = Annotated[Path | None, option("Write everything measured to this file.", "--json")]
 Plot = Annotated[Path | None, option("Draw throughput against latency to this PNG file.")]
-BatchSize = Annotated[int, flag(help="Requests in the batch.")]
-Iterations = Annotated[int, flag("--num-iters", help="Runs that count.")]
-IterationsBefore = Annotated[int, flag("--num-iters-warmup", help="Runs before, that do not.")]
+BatchSize = Annotated[int, flag(min=1, help="Requests in the batch.")]
+Iterations = Annotated[int, flag("--num-iters", min=1, help="Runs that count.")]
+IterationsBefore = Annotated[int, flag("--num-iters-warmup", min=0, help="Runs before, that do not.")]
 NoTokenizer = Annotated[bool, option("Make no text of tokens; prompts are token ids.", "--skip-tokenizer-init")]
 
 
@@ -51,7 +53,7 @@ def root() -> None:
     """Measure a running server, or the offline API in this process."""
 
 
-@app.command()
+@app.command(cls=sources.Command)
 def serve(
     context: typer.Context,
     base_url: BaseUrl = "http://127.0.0.1:8000",
@@ -82,12 +84,15 @@ def serve(
     measuring.serve(context)
 
 
-@app.command()
+@app.command(cls=sources.Command)
 def latency(
     context: typer.Context,
     model: options.Model,
+    dataset_name: Dataset = "random",
+    dataset_path: DatasetPath = None,
     input_len: InputLen = "128",
     output_len: OutputLen = "64",
+    noise: Noise = 0.001,
     batch_size: BatchSize = 8,
     num_iters_warmup: IterationsBefore = 2,
     num_iters: Iterations = 10,
@@ -97,6 +102,7 @@ def latency(
     max_num_seqs: options.MaxNumSeqs = None,
     max_model_len: options.MaxModelLen = None,
     attention_backend: options.Backend = None,
+    speculate: options.Speculate = None,
     quantization: options.Quantization = None,
     quantization_keep: options.Keep = None,
     load_format: options.LoadFormat = None,
@@ -105,13 +111,13 @@ def latency(
     revision: options.Revision = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Time one batch of MODEL in this process, again and again, of new random tokens each time."""
+    """Time one batch of MODEL in this process, again and again, of new random tokens or new noise each time."""
     from transduce.cli import measuring
 
     measuring.latency(context)
 
 
-@app.command()
+@app.command(cls=sources.Command)
 def throughput(
     context: typer.Context,
     model: options.Model,
@@ -127,6 +133,7 @@ def throughput(
     max_num_seqs: options.MaxNumSeqs = None,
     max_model_len: options.MaxModelLen = None,
     attention_backend: options.Backend = None,
+    speculate: options.Speculate = None,
     quantization: options.Quantization = None,
     quantization_keep: options.Keep = None,
     load_format: options.LoadFormat = None,

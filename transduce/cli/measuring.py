@@ -80,7 +80,10 @@ def throughput(context: typer.Context) -> None:
 
 
 def _inputs(context: typer.Context, **more: Any) -> tuple[DataSet, int, Generator]:
-    """The data set that the flags name, the seed, and the sequence that it starts."""
+    """The data set that the flags name, the seed, and the sequence that it starts. Files are to be written later."""
+    for file in filter(None, map(context.params.get, ("json_file", "plot"))):
+        if not file.parent.is_dir():
+            raise typer.BadParameter(f"cannot write {str(file)!r}: there is no folder {str(file.parent)!r}")
     seed = context.params["seed"]
     seed = secrets.randbits(32) if seed is None else seed
     return DataSet(**options.given(context, DataSet), **more), seed, default_rng(seed)
@@ -97,12 +100,16 @@ def _extra(text: str | None) -> dict[str, Any]:
 
 
 def _loaded(context: typer.Context, dataset: DataSet) -> "tuple[LLM, DataSet]":
-    """The model, and the data set with its vocabulary."""
+    """The model, and the data set with its vocabulary. BadParameter where the one does not take the other."""
     terminal.log(context.params["verbose"])
     with terminal.interruptible():
         from transduce.llm import LLM
 
         llm = LLM(**options.given(context, EngineConfig))
+    media = llm.frontend.processor.media
+    if (dataset.dataset_name == "audio") != (media is not None):
+        fitting = "--dataset-name random or jsonl" if media is None else f"--dataset-name {media} and a --dataset-path"
+        raise typer.BadParameter(f"{llm.config.model!r} takes {media or 'text'}; give {fitting}")
     return llm, replace(dataset, vocab_size=llm.frontend.spec.source_vocab)
 
 

@@ -30,6 +30,9 @@ DType = Annotated[str | None, option("auto, float32 or bfloat16.")]
 MaxNumSeqs = Annotated[int | None, option("Answers in the making side by side.")]
 MaxModelLen = Annotated[int | None, option("Longest source and longest answer, in tokens.")]
 Backend = Annotated[str | None, option("Attention backend.")]
+Speculate = Annotated[
+    bool | None, option("Draft from the source what may follow. Left out: where that changes nothing but speed.")
+]
 Quantization = Annotated[str | None, option("How weights are stored: int8. Left out: as MODEL has them.")]
 Keep = Annotated[list[str] | None, option("A layer, or a pattern, to leave unquantized; may be repeated.", "--keep")]
 LoadFormat = Annotated[str | None, option("auto, safetensors, pt, or dummy for random weights.")]

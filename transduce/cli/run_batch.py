@@ -32,6 +32,7 @@ def run_batch(
     max_num_seqs: options.MaxNumSeqs = None,
     max_model_len: options.MaxModelLen = None,
     attention_backend: options.Backend = None,
+    speculate: options.Speculate = None,
     quantization: options.Quantization = None,
     quantization_keep: options.Keep = None,
     load_format: options.LoadFormat = None,

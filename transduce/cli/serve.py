@@ -3,13 +3,12 @@
 Every flag is a field of EngineConfig or of ServeOptions. What is served, and how it ends, is `transduce.server`'s.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from transduce.cli import options
+from transduce.cli import options, sources
 from transduce.cli.options import option
 from transduce.config import EngineConfig, from_options
 
@@ -50,39 +49,11 @@ EngineSeed = Annotated[int | None, option("Starts the seeds of requests without 
 NoPage = Annotated[bool, option("Serve no page at /.", "--disable-playground")]
 
 
-def _read(context: typer.Context, file: Path | None) -> Path | None:
-    """Make the file's values the flags' defaults."""
-    if file is not None:
-        context.default_map = dict(_defaults(context, file))
-    return file
-
-
-def _defaults(context: typer.Context, file: Path) -> Iterator[tuple[str, Any]]:
-    params = [param for param in context.command.params if param.name != "config"]
-    flags = {flag.strip("-").replace("-", "_"): param for param in params for flag in param.opts}
-    for name, value in _mapping(file).items():
-        param = flags.get(str(name).replace("-", "_"))
-        if param is None or param.name is None:
-            raise typer.BadParameter(f"{str(file)!r}: there is no flag --{name}; transduce serve --help lists them")
-        several = getattr(param, "multiple", False) and not isinstance(value, list)
-        yield param.name, [value] if several else value
-
-
-def _mapping(file: Path) -> dict[object, Any]:
-    import yaml
-
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise typer.BadParameter(f"cannot read {str(file)!r}: {error}") from error
-    if not isinstance(values, dict):
-        raise typer.BadParameter(f"{str(file)!r} holds no flags; give lines such as port: 8000")
-    return values
-
-
 Config = Annotated[
     Path | None,
-    typer.Option(help="YAML file of flags, such as port: 8000.", is_eager=True, callback=_read, show_default=False),
+    typer.Option(
+        help="YAML file of flags, such as port: 8000.", is_eager=True, callback=sources.read, show_default=False
+    ),
 ]
 
 
@@ -117,6 +88,7 @@ def serve(
     kv_cache_dtype: KVDType = None,
     gpu_memory_utilization: Utilization = None,
     attention_backend: options.Backend = None,
+    speculate: options.Speculate = None,
     quantization: options.Quantization = None,
     quantization_keep: options.Keep = None,
     load_format: options.LoadFormat = None,

@@ -40,6 +40,8 @@ PAGES = (
     "docs/design.md",
     "docs/from-vllm.md",
     "docs/quantization.md",
+    "docs/scores.md",
+    "docs/speculation.md",
     "docs/structured-output.md",
     "docs/speed.md",
     "docs/benchmarking.md",
@@ -133,7 +135,8 @@ def test_there_is_something_to_run() -> None:
 
 
 def flags(command: str) -> set[str]:
-    return {name for parameter in COMMANDS[command].params for name in parameter.opts if name.startswith("--")}
+    params = COMMANDS[command].params
+    return {name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("--")}
 
 
 @pytest.mark.parametrize("command", ["generate", "transcribe"])
@@ -186,7 +189,7 @@ def test_stated_engine_defaults_are_the_defaults() -> None:
 def test_beam_search_fields_are_described() -> None:
     beams, sampling = ({field.name for field in fields(kind)} for kind in (BeamSearchParams, SamplingParams))
     assert beams - sampling == set(table("docs/offline.md", "Beam search")) - {"field"}
-    assert sampling - beams == {"n"}
+    assert sampling - beams == {"n", "best_of"}
 
 
 def test_every_exception_is_described() -> None:

@@ -138,11 +138,10 @@ def test_a_clip_is_encoded_once_for_detection_and_transcription(speech: Path) ->
 def test_bad_clips_have_their_own_errors(speech: Path) -> None:
     llm = load(speech)
     params = SamplingParams(max_tokens=4)
-    good, noise, long = llm.transcribe([CLIPS[0], b"noise", tone(200, 1.5)], sampling_params=params)
+    good, noise = llm.transcribe([CLIPS[0], b"noise"], sampling_params=params)
     assert good.error is None
     assert good.text
     assert "cannot read audio of 5 bytes" in (noise.error or "")
-    assert "audio of 1.5 s is longer than the model's 1 s" in (long.error or "")
     with pytest.raises(MediaError, match="cannot read audio"):
         llm.transcribe(b"noise")
 

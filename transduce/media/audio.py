@@ -1,4 +1,4 @@
-"""Audio files or plain samples to mono float32 at the rate a model wants.
+"""Audio files or plain samples to mono float32 at the rate a model wants, and parts of what was decoded.
 
 Owns decoding, mixing down and resampling, all by PyAV. Knows no model and no features, and opens nothing but
 the file or bytes it was given: a playlist cannot make it read another file or a URL.
@@ -9,6 +9,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,8 +30,24 @@ Audio = str | os.PathLike[str] | bytes | tuple[npt.ArrayLike, int]
 # No recording lies outside; a forged header inside cannot make the resampler allocate gigabytes.
 RATES = range(1_000, 768_001)
 
+SAMPLE = np.dtype(np.float32).itemsize
+
 LOUDEST = 8.0
 """Float samples beyond are integers that were converted and not scaled; clipping leaves others little above 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Excerpt:
+    """Samples [start, stop) of a decoded recording, which stands behind them: features look beyond their edges.
+
+    level: what the model's processor says of the whole recording (`Processor.level`); None: this is the whole, and as
+    much a clip as any that is not decoded yet.
+    """
+
+    recording: Samples
+    start: int
+    stop: int
+    level: float | None = None
 
 
 def decode(audio: Audio, rate: int, most: int | None = None) -> Samples:
@@ -49,15 +66,14 @@ def decode(audio: Audio, rate: int, most: int | None = None) -> Samples:
     name = _name(audio)
     with _refusing(name):
         target = _checked_rate(rate)
-        blocks, count = [], 0
+        held = bytearray()  # grows in place: hours of samples are there once
         for frame in _resampled(_frames(audio), target):
-            blocks.append(_mixed(np.asarray(frame.to_ndarray(), np.float32)))
-            count += len(blocks[-1])
-            if most is not None and count > most:
+            held += _mixed(np.asarray(frame.to_ndarray(), np.float32)).data
+            if most is not None and len(held) > most * SAMPLE:
                 raise MediaError(f"{name} is longer than {most / target:g} s; give a shorter part of it")
-        if not blocks:
+        if not held:
             raise MediaError(f"{name} has no samples, or too few (under 2 ms) to resample; give longer audio")
-        return np.concatenate(blocks)
+        return np.frombuffer(held, np.float32)
 
 
 def seconds(file: bytes) -> float:

@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from transformers import WhisperFeatureExtractor
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
-from transduce.core.request import EncoderItem, RuleSpec
+from transduce.core.request import EncoderItem, RuleSpec, Scored
 from transduce.errors import CheckpointError, MediaError, RequestError
-from transduce.media.audio import Audio, decode
-from transduce.models.base import Decode, Processor
+from transduce.media.audio import Audio, Excerpt, Samples, decode
+from transduce.models.base import Clock, Decode, Processor
+from transduce.models.whisper.features import LogMel
 from transduce.models.whisper.rules import Timestamps
 
-OPTIONS = frozenset({"language", "task", "timestamps", "prompt"})
+OPTIONS = frozenset({"language", "task", "timestamps", "prompt", "previous", "no_speech"})
 TASKS = ("transcribe", "translate")
 
 WINDOWS = 10
@@ -66,30 +68,60 @@ class WhisperProcessor(Processor):
         self.extractor = extractor
         self.prompt = prompt
         self.language = None if prompt.multilingual else "en"
+        self._log_mel = LogMel(extractor)
+
+    @property
+    def clock(self) -> Clock:
+        extractor = self.extractor
+        step = 2 * extractor.hop_length  # an encoder row
+        zero = self._token("<|notimestamps|>") + 1
+        return Clock(extractor.sampling_rate, extractor.n_samples, extractor.hop_length, step, zero)
+
+    def level(self, recording: Samples) -> float:
+        return self._log_mel.level(recording)
 
     def source_ids(self, text: str) -> list[int]:
         raise RequestError(f"the encoder takes audio, not text; give multi_modal_data with audio beside {text!r}")
 
     def item(self, source: object) -> EncoderItem:
-        """One window of audio, padded with silence; MediaError where it is longer than the window."""
+        """One window of audio, padded with silence; MediaError where it is longer than the window.
+
+        An excerpt of a longer recording keeps its place in that: what stands around its edges is heard with it.
+        """
+        features = self._features(source)
+        rows = features.shape[1] // 2
+        return EncoderItem(features.astype(np.float32), rows=rows, cost=rows)
+
+    def _features(self, source: object) -> npt.NDArray[np.float32]:
+        match source:
+            case Excerpt(level=float()):
+                return self._log_mel.features(source)
+            case Excerpt(recording=samples):
+                return self._padded(samples)
+            case _:
+                most = WINDOWS * self.extractor.n_samples
+                return self._padded(decode(cast(Audio, source), self.extractor.sampling_rate, most))
+
+    def _padded(self, samples: Samples) -> npt.NDArray[np.float32]:
         rate, window = self.extractor.sampling_rate, self.extractor.n_samples
-        samples = decode(cast(Audio, source), rate, WINDOWS * window)
         if len(samples) > window:
             raise MediaError(
                 f"audio of {len(samples) / rate:.9g} s is longer than the model's {window / rate:g} s and is not "
                 f"transcribed in one go yet; cut it into pieces of at most {window / rate:g} s"
             )
-        features = self.extractor(samples, sampling_rate=rate, return_tensors="np")["input_features"][0]
-        rows = features.shape[1] // 2
-        return EncoderItem(features.astype(np.float32), rows=rows, cost=rows)
+        features: npt.NDArray[np.float32]
+        (features,) = self.extractor(samples, sampling_rate=rate, return_tensors="np")["input_features"]
+        return features
 
     def decoder_ids(self, prompt: str | Sequence[int] | None, options: Mapping[str, object]) -> tuple[int, ...]:
-        """As in Processor. options: language ("en", "english"), task, timestamps (bool), prompt (earlier text)."""
+        """As in Processor. options: language ("en", "english"), task, timestamps (bool), prompt (earlier text),
+        previous (a tuple of the token ids that came after it, timestamps among them), no_speech (bool): see `probe`.
+        """
         given = {name: value for name, value in options.items() if value is not None}
         if unknown := given.keys() - OPTIONS:
             raise RequestError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(OPTIONS))}")
         if not prompt:
-            return (*self._previous(given.get("prompt")), self._start(), *self._directions(given))
+            return (*self._before(given), self._start(), *self._directions(given))
         if given:
             raise RequestError(f"a decoder prompt already says what {', '.join(sorted(given))} would; give one")
         ids = self._ids(prompt) if isinstance(prompt, str) else tuple(prompt)
@@ -100,6 +132,12 @@ class WhisperProcessor(Processor):
             return ()
         ids = self._token("<|notimestamps|>"), self._loaded().eos_token_id
         return (RuleSpec(Timestamps.name, (len(start), *ids, self.prompt.first_timestamp)),)
+
+    def probe(self, start: Sequence[int], options: Mapping[str, object]) -> Scored | None:
+        """Of a token that checkpoints name <|nospeech|> or <|nocaptions|>: it always stands before <|notimestamps|>."""
+        if not options.get("no_speech"):
+            return None
+        return Scored(start.index(self._start()) + 1, targets=(self._token("<|notimestamps|>") - 1,))
 
     def decoding(self, skip_special_tokens: bool, options: Mapping[str, object]) -> Decode | None:
         if self.tokenizer is None or not options.get("timestamps"):
@@ -139,14 +177,18 @@ class WhisperProcessor(Processor):
         except CheckpointError:
             raise RequestError(f"language {language!r} is unknown to this model; give a code such as 'en'") from None
 
-    def _previous(self, text: object) -> tuple[int, ...]:
+    def _before(self, options: Mapping[str, object]) -> tuple[int, ...]:
         """Earlier text as context, its end where it is too long."""
+        ids = (*self._plain(options.get("prompt")), *cast(tuple[int, ...], options.get("previous", ())))
+        return (self._token("<|startofprev|>"), *ids[-self.prompt.previous :]) if ids else ()
+
+    def _plain(self, text: object) -> tuple[int, ...]:
         if not text:
             return ()
         ids = self._ids(f" {str(text).strip()}")
         if any(token >= self.tokenizer.eos_token_id for token in ids):
             raise RequestError(f"prompt {text!r} holds a special token; give plain text")
-        return (self._token("<|startofprev|>"), *ids[-self.prompt.previous :])
+        return ids
 
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self._loaded()(text, add_special_tokens=False, verbose=False)["input_ids"])

@@ -57,10 +57,7 @@ class Ask:
 
 def item(source: Source) -> EncoderItem:
     """A source as the engine takes it."""
-    if source.features is not None:
-        rows = source.features.shape[1] // 2
-        return EncoderItem(source.features.numpy(), rows, rows)
-    return EncoderItem(source.tokens.numpy(), len(source.tokens), len(source.tokens))
+    return EncoderItem(source.given.numpy(), source.rows, source.rows)
 
 
 def request(made: Checkpoint, ask: Ask, name: str, salt: str = "") -> Request:
@@ -152,13 +149,12 @@ def start(case: Case) -> int:
 def greedy(case: Case, ask: Ask) -> tuple[list[int], list[Tensor]]:
     """New tokens by transformers' generate(), and its scores [vocab] at each."""
     source = checkpoint(case).sources[ask.source]
-    name, value = ("input_ids", source.tokens) if source.features is None else ("input_features", source.features)
     model, prompt = oracle(case), torch.tensor([ask.prompt])
     if case.raw.get("num_decoder_layers", 0) > case.raw.get("num_layers", 0):
         return _without_cache(model, source.tokens[None], prompt, ask.tokens)  # generate() raises IndexError
     result = GenerationMixin.generate(  # not Whisper's own, which decides on the prompt
         model,
-        **{name: value[None]},
+        **{model.main_input_name: source.given[None]},
         decoder_input_ids=prompt,
         generation_config=GenerationConfig(
             decoder_start_token_id=ask.prompt[0],

@@ -48,10 +48,10 @@ def searched(case: Case, each: Asked) -> list[Answer]:
     ask, made = each.ask, checkpoint(case)
     source, beams = made.sources[ask.source], ask.beams
     assert beams is not None
-    name, value = ("input_ids", source.tokens) if source.features is None else ("input_features", source.features)
+    model = oracle(case)
     result = GenerationMixin.generate(  # not Whisper's own, which decides on the prompt
-        oracle(case),
-        **{name: value[None]},
+        model,
+        **{model.main_input_name: source.given[None]},
         decoder_input_ids=torch.tensor([ask.prompt]),
         generation_config=GenerationConfig(
             decoder_start_token_id=ask.prompt[0],

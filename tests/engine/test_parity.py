@@ -11,7 +11,7 @@ from tests.models import cases
 from tests.models.tiny import Case, checkpoint
 
 TIE = 1e-5
-FOUR = (cases.BART[0], cases.T5[2], cases.MARIAN[3], cases.WHISPER[0])
+EACH = (cases.BART[0], cases.T5[2], cases.MARIAN[3], cases.WHISPER[0], cases.MOONSHINE[12])
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_greedy_is_generates(case: Case, parent: Path) -> None:
     assert compared > 0.9 * sum(ask.tokens for ask in wanted)
 
 
-@pytest.mark.parametrize("case", FOUR, ids=str)
+@pytest.mark.parametrize("case", EACH, ids=str)
 @pytest.mark.parametrize("count", [1, 7, 64])
 def test_batches_of_all_sizes(case: Case, count: int, parent: Path) -> None:
     made = checkpoint(case)
@@ -56,7 +56,7 @@ def test_batches_of_all_sizes(case: Case, count: int, parent: Path) -> None:
             check(case, ask, answers[str(i), 0])
 
 
-@pytest.mark.parametrize("case", FOUR, ids=str)
+@pytest.mark.parametrize("case", EACH, ids=str)
 def test_the_oracle_could_tell(case: Case) -> None:
     """Sources and prompts make a difference: at default initialisation one token would repeat."""
     made = checkpoint(case)

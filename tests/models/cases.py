@@ -8,6 +8,7 @@ bart = partial(Case, "bart")
 t5 = partial(Case, "t5")
 marian = partial(Case, "marian")
 whisper = partial(Case, "whisper")
+moonshine = partial(Case, "moonshine")
 
 SINES = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
@@ -91,5 +92,22 @@ WHISPER = (
     whisper("table named as the head", stored=only("proj_out.weight")),
 )
 
-ALL = (*BART, *T5, *MARIAN, *WHISPER)
-ONE_EACH = (BART[0], T5[2], MARIAN[0], WHISPER[0])
+MOONSHINE = (
+    moonshine("plain"),
+    moonshine("all of a head turned", {"partial_rotary_factor": 1.0}),
+    moonshine("an odd number of dimensions turned", {"partial_rotary_factor": 0.9}),
+    moonshine("short waves", {"rope_theta": 50.0}),
+    moonshine("rope parameters apart", {"rope_parameters": {"rope_theta": 50.0, "partial_rotary_factor": 0.3}}),
+    moonshine("padded heads, which change nothing", {"pad_head_dim_to_multiple_of": 16}),
+    moonshine("wide heads", {"head_dim": 12}),
+    moonshine("odd sizes", {"hidden_size": 27, "intermediate_size": 37, "vocab_size": 53}),
+    moonshine("attention biases", {"attention_bias": True}),
+    moonshine("other activations", {"encoder_hidden_act": "relu", "decoder_hidden_act": "gelu"}),
+    moonshine("deep encoder", {"encoder_num_hidden_layers": 3, "decoder_num_hidden_layers": 1}),
+    moonshine("deep decoder", {"encoder_num_hidden_layers": 1, "decoder_num_hidden_layers": 3}),
+    moonshine("untied", {"tie_word_embeddings": False}, untie=("proj_out",)),
+    moonshine("table named as the head", stored=only("proj_out.weight")),
+)
+
+ALL = (*BART, *T5, *MARIAN, *WHISPER, *MOONSHINE)
+ONE_EACH = (BART[0], T5[2], MARIAN[0], WHISPER[0], MOONSHINE[0])

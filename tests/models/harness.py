@@ -76,10 +76,16 @@ def load(
 
 @dataclass(frozen=True)
 class Source:
-    """One sequence's encoder input: token ids, or features [mels, frames]."""
+    """One sequence's encoder input: token ids, or features such as [mels, frames]. rows: of the encoder's output."""
 
     tokens: Tensor
+    rows: int
     features: Tensor | None = None
+
+    @property
+    def given(self) -> Tensor:
+        """What transformers' models are given."""
+        return self.tokens if self.features is None else self.features
 
 
 @dataclass(frozen=True)
@@ -95,15 +101,11 @@ class Run:
 
     def __init__(self, loaded: Loaded, sources: Sequence[Source], decoder: Sequence[Sequence[int]]) -> None:
         self.loaded, self.decoder = loaded, decoder
-        self.rows = [self._rows(source) for source in sources]
+        self.rows = [source.rows for source in sources]
         self.self_blocks = self._blocks([len(tokens) for tokens in decoder], first=1)
         self.cross_blocks = self._blocks(self.rows, first=1 + self.self_blocks.size)
         self._allocate()
         self.encoded = self._encode(sources)
-
-    def _rows(self, source: Source) -> int:
-        fixed = self.loaded.model.spec.fixed_rows
-        return len(source.tokens) if fixed is None else fixed
 
     def _blocks(self, lengths: Sequence[int], first: int) -> np.ndarray[Any, np.dtype[np.int32]]:
         """Block ids [sequences, blocks, 1 slab], in an order that no sequence's blocks follow each other."""

@@ -24,6 +24,7 @@ SHALLOW = (
         {"encoder_layers": 1, "decoder_layers": 1, **cases.THREE_TABLES},
     ),
     cases.whisper("one layer", {"encoder_layers": 1, "decoder_layers": 1}),
+    cases.moonshine("one layer", {"encoder_num_hidden_layers": 1, "decoder_num_hidden_layers": 1}),
 )
 
 
@@ -77,6 +78,14 @@ FLAGS: tuple[tuple[Case, dict[str, Any]], ...] = (
     (_by_name(cases.T5, "deep decoder"), {"num_decoder_layers": None}),
     (_by_name(cases.WHISPER, "relu"), {"activation_function": "gelu"}),
     (_by_name(cases.WHISPER, "plain"), {"decoder_attention_heads": 4}),
+    (_by_name(cases.MOONSHINE, "plain"), {"partial_rotary_factor": 0.9}),
+    (_by_name(cases.MOONSHINE, "an odd number of dimensions turned"), {"partial_rotary_factor": 1.0}),
+    (_by_name(cases.MOONSHINE, "short waves"), {"rope_theta": 51.0}),
+    (_by_name(cases.MOONSHINE, "rope parameters apart"), {"rope_parameters": {"rope_theta": 50.0}}),
+    (_by_name(cases.MOONSHINE, "plain"), {"encoder_hidden_act": "gelu_new"}),
+    (_by_name(cases.MOONSHINE, "plain"), {"decoder_hidden_act": "gelu"}),
+    (_by_name(cases.MOONSHINE, "attention biases"), {"attention_bias": False}),
+    (_by_name(cases.MOONSHINE, "deep decoder"), {"decoder_num_hidden_layers": 2}),
 )
 
 
@@ -133,6 +142,11 @@ WEIGHTS: tuple[tuple[Case, str, Callable[[State], State]], ...] = (
         _by_name(cases.T5, "1.1"),
         "gate and linear swapped",
         _swapped("wi_0", "wi_1"),
+    ),
+    (
+        _by_name(cases.MOONSHINE, "plain"),
+        "gate and linear swapped",
+        lambda state: {name: t.roll(40, 0) if len(t) == 80 else t for name, t in state.items()},
     ),
 )
 

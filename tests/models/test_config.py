@@ -19,18 +19,19 @@ from transduce.models.config import generation_fields, start_token
 from transduce.models.t5 import rename
 
 
-@pytest.mark.parametrize("model_type", ["bart", "marian", "t5", "whisper"])
+@pytest.mark.parametrize("model_type", ["bart", "marian", "moonshine", "t5", "whisper"])
 def test_absent_fields_have_transformers_defaults(model_type: str) -> None:
     ours, theirs = find(model_type).config({}), AutoConfig.for_model(model_type)
     resolved = {"tie_word_embeddings", "scale_decoder_outputs", "num_decoder_layers", "decoder_vocab_size"}
+    rope = getattr(theirs, "rope_parameters", {})
     for field in dataclasses.fields(ours):
-        if field.name not in resolved:
-            default = getattr(theirs, field.name, None)
+        if field.name not in resolved and "num_key_value_heads" not in field.name:
+            default = rope.get(field.name, getattr(theirs, field.name, None))
             assert getattr(ours, field.name) == default, field.name
 
 
 def test_families_are_found() -> None:
-    assert known() == ["bart", "marian", "t5", "whisper"]
+    assert known() == ["bart", "marian", "moonshine", "t5", "whisper"]
     with pytest.raises(CheckpointError, match="'gpt2' is not supported; known: bart, marian"):
         find("gpt2")
 
@@ -40,6 +41,13 @@ REFUSED: tuple[tuple[Case, str], ...] = (
     (cases.bart("", {"decoder_attention_heads": 5}), "24 is not a multiple of 5 heads"),
     (cases.t5("", {"feed_forward_proj": "gated-tanh"}), "'tanh' is not supported"),
     (cases.t5("", {"feed_forward_proj": "doubly-gated-gelu"}), "doubly-gated-gelu"),
+    (cases.moonshine("", {"decoder_num_attention_heads": 6}), "decoder_num_attention_heads=6 beside"),
+    (cases.moonshine("", {"encoder_num_key_value_heads": 1}), "encoder_num_key_value_heads=1 beside"),
+    (cases.moonshine("", {"rope_scaling": {"rope_type": "linear"}}), "rope_type='linear'"),
+    (cases.moonshine("", {"rope_scaling": {"type": "dynamic"}}), "rope_type='dynamic'"),
+    (cases.moonshine("", {"rope_parameters": [10000.0]}), r"rope parameters \[10000\.0\]; they should be an object"),
+    (cases.moonshine("", {"partial_rotary_factor": 1.5}), r"partial_rotary_factor=1\.5"),
+    (cases.moonshine("", {"partial_rotary_factor": 0}), "partial_rotary_factor=0"),
 )
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.folders import text_folder, whisper_folder
+from tests.folders import moonshine_folder, text_folder, whisper_folder
 from tests.models.cases import ALL
 from tests.models.tiny import checkpoint
 from tests.offline import load, tokens
@@ -74,12 +74,13 @@ def test_it_answers_as_when_quantized_on_loading(model_type: str, name: str, tab
     assert sum(shape[0] in {43, 50} for shape in shapes) == tables
 
 
-def test_so_does_whisper(tmp_path: Path) -> None:
-    model, out = whisper_folder(tmp_path / "whisper", seed=1), tmp_path / "out"
-    written(model, out)
+@pytest.mark.parametrize(("made", "language"), [(whisper_folder, "de"), (moonshine_folder, "en")])
+def test_so_does_speech(made: Callable[..., Path], language: str, tmp_path: Path) -> None:
+    model, out = made(tmp_path / "speech", seed=1), tmp_path / "out"
+    assert written(model, out).kept == 0
     clip = (np.sin(np.arange(8_000) / 20).astype(np.float32), 16_000)
     said = [
-        load(folder, **options).transcribe(clip, "de").output.outputs[0].token_ids
+        load(folder, **options).transcribe(clip, language).output.outputs[0].token_ids
         for folder, options in ((model, {"quantization": "int8"}), (out, {}))
     ]
     assert said[0] == said[1]

@@ -8,12 +8,14 @@ decoder rows ─> DecoderSelfAttention: K and V into "self" pages, read ─> Cro
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from transduce.attention import ops
 from transduce.attention.base import Attend, AttentionBackend
 from transduce.layers.build import Builder
 from transduce.layers.kv import KVSlot
+from transduce.layers.rotary import Turn
 from transduce.layers.step import GroupStep
 from transduce.quant.base import Linear
 
@@ -47,9 +49,9 @@ class EncoderSelfAttention:
     def build(cls, b: Builder, shape: HeadShape, attend: Attend) -> "EncoderSelfAttention":
         return cls(b.context.backend, shape, attend, _qkv(b, shape), _out(b, shape))
 
-    def __call__(self, x: Tensor, lengths: Sequence[int], residual: Tensor) -> Tensor:
-        """x [rows, d] -> [rows, d], plus residual [rows, d]; lengths: rows of each item."""
-        q, k, v = _split(self.qkv(x), 3, self.shape.heads)
+    def __call__(self, x: Tensor, lengths: Sequence[int], residual: Tensor, turn: Turn | None) -> Tensor:
+        """x [rows, d] -> [rows, d], plus residual [rows, d]; lengths: rows of each item. turn: of queries and keys."""
+        q, k, v = _turned(self.qkv(x), self.shape.heads, turn)
         return self.out(self.backend.varlen(q, k, v, lengths, self.attend).flatten(1), plus=residual)
 
 
@@ -68,10 +70,13 @@ class DecoderSelfAttention:
     def build(cls, b: Builder, shape: HeadShape, attend: Attend, slot: KVSlot) -> "DecoderSelfAttention":
         return cls(b.context.backend, shape, attend, slot, _qkv(b, shape), _out(b, shape))
 
-    def __call__(self, x: Tensor, step: GroupStep, residual: Tensor) -> Tensor:
-        """x [tokens, d] -> [tokens, d], plus residual [tokens, d]; their K and V are stored at step.slots."""
+    def __call__(self, x: Tensor, step: GroupStep, residual: Tensor, turn: Turn | None) -> Tensor:
+        """x [tokens, d] -> [tokens, d], plus residual [tokens, d]; their K and V are stored at step.slots.
+
+        turn: of queries and keys, which are stored turned.
+        """
         assert step.slots is not None, "self-attention writes the step's K and V"
-        q, k, v = _split(self.qkv(x), 3, self.shape.heads)
+        q, k, v = _turned(self.qkv(x), self.shape.heads, turn)
         ops.write(self.backend, self.slot.cache, k, v, step.slots[self.slot.slab])
         read = ops.read(self.backend, q, self.slot.cache, step.meta, self.slot.slab, self.attend)
         return self.out(read.flatten(1), plus=residual)
@@ -99,9 +104,20 @@ class CrossAttention:
 
     def __call__(self, x: Tensor, step: GroupStep, residual: Tensor) -> Tensor:
         """x [tokens, d] -> [tokens, d], plus residual [tokens, d]."""
-        (q,) = _split(self.q(x), 1, self.shape.heads)
+        q = self.q(x).unflatten(1, (self.shape.heads, -1))
+        if step.queries is not None:
+            step.queries.append(q)
         read = ops.read(self.backend, q, self.slot.cache, step.meta, self.slot.slab, self.attend)
         return self.out(read.flatten(1), plus=residual)
+
+    def weights(self, q: Tensor, heads: Sequence[int], tables: Sequence[Sequence[int]], rows: int) -> Tensor:
+        """What some heads of queries q [tokens, heads, head_dim] look at: float32 [some heads, tokens, rows].
+
+        tables: a cross table's physical blocks, in each slab. rows: its first ones, over which a token's weights are 1.
+        """
+        k, _ = self.backend.gather(self.slot.cache, tables[self.slot.slab], rows)
+        scores = torch.einsum("thd,rhd->htr", q[:, heads].float(), k[:, heads].float())
+        return (self.attend.scale * scores).softmax(-1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +152,8 @@ def _out(b: Builder, shape: HeadShape) -> Linear:
     return b.linear("out_proj", shape.width, shape.d, bias=shape.bias[3])
 
 
-def _split(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """[rows, parts * heads * head_dim] to `parts` views [rows, heads, head_dim]."""
-    views: tuple[Tensor, ...] = x.unflatten(1, (parts, heads, -1)).unbind(1)
-    return views
+def _turned(qkv: Tensor, heads: int, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+    """[rows, 3 * heads * head_dim] to queries, keys and values [rows, heads, head_dim]."""
+    parts = qkv.unflatten(1, (3, heads, -1))
+    q, k = (parts[:, :2] if turn is None else turn(parts[:, :2])).unbind(1)
+    return q, k, parts[:, 2]

@@ -66,6 +66,7 @@ class Context:
 class Builder:
     """A scope of the checkpoint, such as "decoder.layers.0.", and what to build for.
 
+    part: None, or 0 or 1: linear layers are the first or the second half of the stored ones' outputs.
     tables: those built so far, by name, for both sides of a model share theirs.
     """
 
@@ -73,6 +74,7 @@ class Builder:
     context: Context
     prefix: str = ""
     rows: RowsHint = DECODER_ROWS
+    part: int | None = None
     tables: dict[str, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
 
     def at(self, scope: str) -> "Builder":
@@ -86,6 +88,10 @@ class Builder:
     def with_outliers(self) -> "Builder":
         """The same scope for a model whose activations hold values far beyond the others of their row."""
         return replace(self, rows=replace(self.rows, outliers=True))
+
+    def half(self, part: int) -> "Builder":
+        """The same scope for linear layers of which the checkpoint stores two as one; part: 0 or 1."""
+        return replace(self, part=part)
 
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds the tensor."""
@@ -109,9 +115,9 @@ class Builder:
             return Embedding(table, scale)
         return IntegerEmbedding(table, row_scale * scale, self.context.dtype)
 
-    def layer_norm(self, name: str, d: int, eps: float = 1e-5) -> LayerNorm:
-        """LayerNorm with weight and bias."""
-        return LayerNorm(self.tensor(f"{name}.weight", (d,)), self.tensor(f"{name}.bias", (d,)), eps)
+    def layer_norm(self, name: str, d: int, eps: float = 1e-5, bias: bool = True) -> LayerNorm:
+        """LayerNorm with a weight; bias: whether the checkpoint has one."""
+        return LayerNorm(self.tensor(f"{name}.weight", (d,)), self._one_bias(name, d, bias), eps)
 
     def rms_norm(self, name: str, d: int, eps: float) -> RMSNorm:
         """RMSNorm with a weight."""
@@ -153,9 +159,18 @@ class Builder:
 
     def _fused(self, parts: Sequence[tuple[str, int]], in_features: int) -> dict[str, Tensor]:
         """The tensors of layers of one scheme."""
-        layers = [self._params(name, out, in_features) for name, out in parts]
+        layers = [self._params(name, self._stored(out), in_features) for name, out in parts]
         specs = self._scheme(parts[0][0]).params(parts[0][1], in_features)
-        return {key: _joined([layer[key] for layer in layers], spec) for key, spec in specs.items()}
+        return {
+            key: _joined([self._own(layer[key], spec.out_dim) for layer in layers], spec) for key, spec in specs.items()
+        }
+
+    def _stored(self, out: int) -> int:
+        """Outputs of the stored layer that this one with `out` is, or is half of."""
+        return out if self.part is None else 2 * out
+
+    def _own(self, tensor: Tensor, out_dim: int | None) -> Tensor:
+        return tensor if self.part is None or out_dim is None else tensor.chunk(2, out_dim)[self.part]
 
     def _params(self, name: str, out: int, in_features: int) -> dict[str, Tensor]:
         """A layer's tensors as its scheme has them: stored so, or made of a weight in floats."""
@@ -175,7 +190,8 @@ class Builder:
         present = bias if isinstance(bias, tuple) else (bias,) * len(parts)
         if not any(present):
             return None
-        return torch.cat([self._one_bias(*part, has) for part, has in zip(parts, present, strict=True)])
+        each = [self._one_bias(name, self._stored(out), has) for (name, out), has in zip(parts, present, strict=True)]
+        return torch.cat([self._own(bias, 0) for bias in each])
 
     def _one_bias(self, name: str, out: int, present: bool) -> Tensor:
         if present:

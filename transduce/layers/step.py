@@ -16,10 +16,12 @@ class GroupStep:
     """One KV group's share of a step: the backend's meta, and where this step's own K and V go.
 
     slots: [slabs, tokens] int64, block * block_size + offset per slab; None for a group the decoder only reads.
+    queries: if given, cross-attention layers add theirs [tokens, heads, head_dim], one after another.
     """
 
     meta: Meta
     slots: Tensor | None
+    queries: list[Tensor] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

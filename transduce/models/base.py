@@ -59,9 +59,9 @@ class Spec:
 
     vocab_size: width of the logits. source_vocab, target_vocab: ids the encoder and the decoder take (exclusive ends;
     source_vocab 0: the encoder takes no ids). max_source, max_target: longest encoder input and decoder sequence in
-    tokens; None: no limit. fixed_rows: encoder rows of every item where that is fixed (Whisper: 1500), else None.
-    feature_shape: of an item's features where the encoder takes no ids (Whisper: mels, frames).
-    tasks: among "generate", "transcribe". bias: whether attention takes a relative position bias.
+    tokens, of features in rows; None: no limit. fixed_rows: encoder rows of every item where that is fixed (Whisper:
+    1500), else None. feature_shape: of the longest item's features where the encoder takes no ids (Whisper: mels,
+    frames). tasks: among "generate", "transcribe". bias: whether attention takes a relative position bias.
     """
 
     vocab_size: int
@@ -97,13 +97,24 @@ class Model(ABC):
     def forward(self, step: StepInput) -> Tensor:
         """Decoder hidden rows [tokens, d], final norm included. No host sync, no data-dependent shape."""
 
+    def attention(
+        self, queries: Sequence[Tensor], heads: Sequence[tuple[int, int]], tables: Sequence[Sequence[int]], rows: int
+    ) -> Tensor:
+        """What cross-attention heads (layer, head), in order, look at: float32 [heads, tokens, rows], weights of 1.
+
+        queries: what a forward left in GroupStep.queries, of some tokens. tables: the physical blocks of the encoder
+        input that they see, in each slab; of its first `rows` rows. For families whose processors ask for it.
+        """
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True)
 class Clock:
     """How a speech model measures time, all but `rate` and `zero` in samples of its audio.
 
     rate: samples a second. window: what the encoder takes at once. frame: windows start at multiples of it. step: from
-    one timestamp to the next. zero: the token of timestamp 0; those of later ones follow it, and no text token does.
+    one timestamp to the next. zero: the token of timestamp 0; those of later ones follow it, and no text token does: a
+    model that writes none has the end of its vocabulary there.
     """
 
     rate: int
@@ -111,6 +122,14 @@ class Clock:
     frame: int
     step: int
     zero: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """Text tokens whose times are asked for, in order, and of how many encoder rows, the first ones, the audio is."""
+
+    tokens: tuple[int, ...]
+    rows: int
 
 
 class Processor(ABC):
@@ -157,7 +176,9 @@ class Processor(ABC):
         raise RequestError("this model takes no excerpts of recordings")
 
     def probe(self, start: Sequence[int], options: Mapping[str, object]) -> Scored | None:
-        """What the options ask about the ids `start` from which the decoder starts: how likely there is no speech."""
+        """What the options ask about the ids `start` from which the decoder starts: how likely there is no speech, or
+        when a text is spoken.
+        """
         return None
 
     @abstractmethod
@@ -201,5 +222,5 @@ def find(model_type: str) -> Family:
 
 def known() -> list[str]:
     """Model types that can be found, sorted."""
-    own = [m.name for m in pkgutil.iter_modules(models.__path__) if m.name not in {"base", "config", "text"}]
+    own = [m.name for m in pkgutil.iter_modules(models.__path__) if m.name not in {"base", "config", "speech", "text"}]
     return sorted({*own, *importlib.metadata.entry_points(group="transduce.models").names})

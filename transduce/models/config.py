@@ -136,5 +136,5 @@ class TwoSided:
             activation=activation(self.activation_function),
             scale=head_dim**-0.5,
             pre_norm=pre_norm,
-            key_bias=key_bias,
+            attention_bias=(True, key_bias, True, True),
         )

@@ -91,7 +91,7 @@ class T5Config:
             norm="rms",
             eps=self.layer_norm_epsilon,
             bias=False,
-            key_bias=False,
+            attention_bias=(False, False, False, False),
             gated=gated,
         )
 

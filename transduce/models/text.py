@@ -103,7 +103,7 @@ def biased_head(b: Builder, name: str, d: int, vocab: int) -> LMHead:
 class TextProcessor(Processor):
     """Text through a transformers tokenizer; without one, token ids only."""
 
-    media = None
+    media: str | None = None
 
     def __init__(self, tokenizer: Any, start: int | None) -> None:
         self.tokenizer = tokenizer

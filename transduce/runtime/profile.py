@@ -26,7 +26,8 @@ def activation_bytes(model: Model, config: EngineConfig, device: Device, dtype: 
 
 def _largest(spec: Spec, budget: int) -> list[EncoderItem]:
     """As many of the largest items as the budget holds, at least one."""
-    rows = spec.fixed_rows or min(spec.max_source or budget, budget)
+    longest = spec.fixed_rows or spec.max_source or budget
+    rows = longest if spec.feature_shape else min(longest, budget)
     count = max(1, budget // rows)
     if spec.feature_shape:
         return [EncoderItem(np.zeros(spec.feature_shape, dtype=np.float32), rows, rows)] * count

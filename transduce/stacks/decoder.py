@@ -1,13 +1,16 @@
 """The transformer decoder stack, in any Style: self-attention and cross-attention by pages."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from transduce.attention.base import Attend
 from transduce.layers.attention import CrossAttention, CrossKV, DecoderSelfAttention
 from transduce.layers.build import Builder
 from transduce.layers.norm import Norm
+from transduce.layers.rotary import Rotary, Turn
 from transduce.layers.step import StepInput
 from transduce.stacks.style import FeedForward, Residual, Style
 
@@ -38,9 +41,9 @@ class DecoderLayer:
             Residual.build(b, style, "final_layer_norm"),
         )
 
-    def __call__(self, x: Tensor, step: StepInput) -> Tensor:
+    def __call__(self, x: Tensor, step: StepInput, turn: Turn | None) -> Tensor:
         """x [tokens, d] -> [tokens, d]."""
-        x = self.around_attention(x, lambda rows, residual: self.attention(rows, step.groups["self"], residual))
+        x = self.around_attention(x, lambda rows, residual: self.attention(rows, step.groups["self"], residual, turn))
         x = self.around_cross(x, lambda rows, residual: self.cross(rows, step.groups["cross"], residual))
         return self.around_feed_forward(x, self.feed_forward)
 
@@ -52,15 +55,18 @@ class DecoderStack:
     layers: tuple[DecoderLayer, ...]
     cross_kv: CrossKV
     norm: Norm | None
+    rotary: Rotary | None
 
     @classmethod
-    def build(cls, b: Builder, style: Style, bias: Tensor | None = None) -> "DecoderStack":
+    def build(
+        cls, b: Builder, style: Style, bias: Tensor | None = None, rotary: Rotary | None = None
+    ) -> "DecoderStack":
         """`b` at the stack's scope. bias: relative position bias of every layer's self-attention, as in `Attend`."""
         attend = Attend(style.scale, causal=True, bias=bias)
         scopes = [f"layers.{i}" for i in range(style.layers)]
         layers = tuple(DecoderLayer.build(b.at(scope), style, i, attend) for i, scope in enumerate(scopes))
         cross_kv = CrossKV.build(b, style.head_shape, [f"{scope}.encoder_attn" for scope in scopes])
-        return cls(layers, cross_kv, style.build_final_norm(b))
+        return cls(layers, cross_kv, style.build_final_norm(b), rotary)
 
     def write_cross(self, encoded: Tensor, slots: Tensor) -> None:
         """Store every layer's cross K and V of encoder rows [rows, d] at slots [slabs, rows]."""
@@ -69,8 +75,17 @@ class DecoderStack:
             for layer, (k, v) in zip(self.layers, self.cross_kv(encoded[rows]), strict=True):
                 layer.cross.write(k, v, slots[:, rows])
 
+    def attention(
+        self, queries: Sequence[Tensor], heads: Sequence[tuple[int, int]], tables: Sequence[Sequence[int]], rows: int
+    ) -> Tensor:
+        """As Model.attention; queries: every layer's."""
+        chosen = {layer: [head for at, head in heads if at == layer] for layer, _ in heads}
+        layers = ((self.layers[layer].cross, queries[layer], of) for layer, of in chosen.items())
+        return torch.cat([cross.weights(q, of, tables, rows) for cross, q, of in layers])
+
     def __call__(self, x: Tensor, step: StepInput) -> Tensor:
         """x [tokens, d] -> [tokens, d]."""
+        turn = None if self.rotary is None else self.rotary.at(step.positions)
         for layer in self.layers:
-            x = layer(x, step)
+            x = layer(x, step, turn)
         return x if self.norm is None else self.norm(x)

@@ -16,9 +16,10 @@ from transduce.quant.base import Activation, Linear
 class Style:
     """Shape and style of one stack.
 
-    scale: multiplies query · key. bias, key_bias: of all linears, and of the key projections.
+    scale: multiplies query · key. bias: whether feed-forward linears have one. attention_bias: of q, k, v and out.
     pre_norm: norms stand before each sublayer and after the last layer, else after each sublayer's residual.
-    gated: activation(gate(x)) * fc1(x) instead of activation(fc1(x)).
+    norm_bias: of layer norms. gated: activation(gate(x)) * fc1(x) instead of activation(fc1(x)). gate_within: the
+    checkpoint has both as one fc1, the gate's outputs last.
     """
 
     layers: int
@@ -32,17 +33,21 @@ class Style:
     norm: Literal["layer", "rms"] = "layer"
     eps: float = 1e-5
     bias: bool = True
-    key_bias: bool = True
+    attention_bias: tuple[bool, bool, bool, bool] = (True, True, True, True)
+    norm_bias: bool = True
     gated: bool = False
+    gate_within: bool = False
 
     @property
     def head_shape(self) -> HeadShape:
         """The attention layers' projections."""
-        return HeadShape(self.d, self.heads, self.head_dim, (self.bias, self.key_bias, self.bias, self.bias))
+        return HeadShape(self.d, self.heads, self.head_dim, self.attention_bias)
 
     def build_norm(self, b: Builder, name: str) -> Norm:
         """The stack's kind of norm."""
-        return b.rms_norm(name, self.d, self.eps) if self.norm == "rms" else b.layer_norm(name, self.d, self.eps)
+        if self.norm == "rms":
+            return b.rms_norm(name, self.d, self.eps)
+        return b.layer_norm(name, self.d, self.eps, self.norm_bias)
 
     def build_final_norm(self, b: Builder) -> Norm | None:
         """The norm after the last layer, where there is one."""
@@ -78,7 +83,8 @@ class FeedForward:
         fc2 = b.linear("fc2", style.ffn, style.d, bias=style.bias)
         if not style.gated:
             return cls(_widening(b, style, "fc1", style.activation), fc2, None)
-        return cls(_widening(b, style, "fc1", None), fc2, _widening(b, style, "gate", style.activation))
+        linear, gate, name = (b.half(0), b.half(1), "fc1") if style.gate_within else (b, b, "gate")
+        return cls(_widening(linear, style, "fc1", None), fc2, _widening(gate, style, name, style.activation))
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         """x [rows, d] -> [rows, d], plus residual [rows, d]."""

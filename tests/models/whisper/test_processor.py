@@ -10,8 +10,9 @@ import pytest
 from transformers import WhisperFeatureExtractor
 
 from tests.models.tokenizers import whisper_tokenizer
+from transduce.core.request import Attention, Scored
 from transduce.errors import CheckpointError, MediaError, RequestError
-from transduce.models.base import find
+from transduce.models.base import Spoken, find
 from transduce.models.whisper.processor import Prompt, WhisperProcessor, feature_extractor
 
 RATE = 16_000
@@ -32,11 +33,34 @@ def _processor(multilingual: bool = True, language: str | None = None, task: str
         ({"language": "en", "prompt": "the cat"}, (PREVIOUS, 0, 1, START, EN, TRANSCRIBE, PLAIN)),
         ({"language": "en", "prompt": "cat the cat the sat"}, (PREVIOUS, 1, 0, 2, START, EN, TRANSCRIBE, PLAIN)),
         ({"language": "en", "prompt": "", "task": None}, (START, EN, TRANSCRIBE, PLAIN)),
+        ({"language": "en", "previous": (12, 0, 13)}, (PREVIOUS, 12, 0, 13, START, EN, TRANSCRIBE, PLAIN)),
+        (
+            {"language": "en", "prompt": "the cat", "previous": (2, 13)},
+            (PREVIOUS, 1, 2, 13, START, EN, TRANSCRIBE, PLAIN),
+        ),
     ],
 )
 def test_options_become_the_prefix(options: Mapping[str, object], ids: tuple[int, ...]) -> None:
     assert _processor().decoder_ids(None, options) == ids
     assert _processor().decoder_ids("", options) == ids
+
+
+def test_silence_is_probed_after_the_start_of_the_transcript() -> None:
+    """By the token in front of <|notimestamps|>, which has no name here."""
+    for options, start in (({"no_speech": True}, 0), ({"no_speech": True, "prompt": "the cat"}, 3)):
+        ids = _processor().decoder_ids(None, {"language": "en", **options})
+        assert _processor().probe(ids, options) == Scored(start + 1, targets=(PLAIN - 1,))
+    assert _processor().probe((START, PLAIN), {}) is None
+
+
+def test_a_spoken_text_stands_where_it_would_have_been_written() -> None:
+    """Before the end token, which is computed too, as much of it as there are positions for."""
+    for count, kept in ((2, 2), (500, 448 - 4 - 1)):
+        options = {"language": "en", "spoken": Spoken((0, 1) * (count // 2), 9)}
+        ids = _processor().decoder_ids(None, options)
+        text = ((0, 1) * count)[:kept]
+        assert ids == (START, EN, TRANSCRIBE, PLAIN, *text, 4, 4)
+        assert _processor().probe(ids, options) == Scored(4, targets=text, among=4, attention=Attention((), 9))
 
 
 def test_the_checkpoint_says_what_a_request_does_not() -> None:
@@ -141,6 +165,24 @@ def test_a_checkpoint_says_whether_it_is_multilingual(
     assert processor.prompt.multilingual == multilingual
     assert processor.prompt.start == START
     assert processor.prompt.previous == 223
+
+
+@pytest.mark.parametrize(
+    ("named", "heads"),
+    [(None, ((1, 0), (1, 1), (2, 0), (2, 1))), ([[2, 1], [0, 0]], ((0, 0), (2, 1))), ([[3, 0]], None)],
+)
+def test_a_checkpoint_says_which_heads_follow_speech(named: object, heads: object, tmp_path: Path) -> None:
+    """Else those of the later half of the layers do."""
+    (tmp_path / "generation_config.json").write_text(json.dumps({"alignment_heads": named}))
+    family = find("whisper")
+    config = family.config({"decoder_layers": 3, "decoder_attention_heads": 2})
+    if heads is None:
+        with pytest.raises(CheckpointError, match=r"alignment_heads=\[\[3, 0\]\]"):
+            family.processor(tmp_path, config, None)
+    else:
+        processor = family.processor(tmp_path, config, None)
+        assert isinstance(processor, WhisperProcessor)
+        assert processor.prompt.heads == heads
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"feature_size": "80"}', '{"hop_length": 0}', '{"feature_size": null}'])

@@ -1,14 +1,14 @@
 """Whisper, of every size, English-only and multilingual."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from transformers import WhisperFeatureExtractor
 
 from transduce.errors import CheckpointError
 from transduce.models.base import Family
 from transduce.models.config import GENERATION, generation_fields, start_token, view
+from transduce.models.speech import extractor
 from transduce.models.whisper.model import WhisperConfig, build, spec
 from transduce.models.whisper.processor import Prompt, WhisperProcessor, feature_extractor
 from transduce.models.whisper.rules import Timestamps
@@ -39,20 +39,22 @@ def _processor(folder: Path, config: WhisperConfig, tokenizer: Any) -> WhisperPr
         task=said.task or "transcribe",
         previous=config.max_target_positions // 2 - 1,
         first_timestamp=said.max_initial_timestamp_index,
+        positions=config.max_target_positions,
+        heads=_alignment_heads(fields.get("alignment_heads"), config),
     )
-    return WhisperProcessor(tokenizer, _extractor(folder, config), prompt)
+    sized = partial(feature_extractor, mels=config.num_mel_bins, rows=config.max_source_positions)
+    return WhisperProcessor(tokenizer, extractor(folder, sized), prompt)
 
 
-def _extractor(folder: Path, config: WhisperConfig) -> WhisperFeatureExtractor:
-    """CheckpointError where preprocessor_config.json is nothing transformers can make an extractor of."""
-    try:
-        return feature_extractor(folder, mels=config.num_mel_bins, rows=config.max_source_positions)
-    except CheckpointError:
-        raise
-    except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
-        raise CheckpointError(
-            f"{folder / 'preprocessor_config.json'} makes no feature extractor ({error}): save or download it again"
-        ) from error
+def _alignment_heads(named: object, config: WhisperConfig) -> tuple[tuple[int, int], ...]:
+    """As the checkpoint names them, else all heads of the later half of the layers, as openai/whisper has it."""
+    layers, heads = config.decoder_layers, config.decoder_attention_heads
+    every = [(layer, head) for layer in range(layers) for head in range(heads)]
+    if not named:
+        return tuple((layer, head) for layer, head in every if layer >= layers // 2)
+    if not isinstance(named, list) or any(pair not in map(list, every) for pair in named):
+        raise CheckpointError(f"{GENERATION} has alignment_heads={named!r}; give [layer, head] pairs of the decoder's")
+    return tuple(pair for pair in every if list(pair) in named)
 
 
 FAMILY = Family(

@@ -1,17 +1,15 @@
 """Whisper: log-mel frames through two convolutions, pre-norm stacks, keys without a bias."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.layers.build import Builder
 from transduce.layers.embedding import Embedding, TokenEmbedding
-from transduce.layers.step import EncoderBatch, StepInput
-from transduce.models.base import Head, KVGroup, Model, Spec
+from transduce.models.base import KVGroup, Spec
 from transduce.models.config import Size, TwoSided
+from transduce.models.speech import SpeechModel
 from transduce.models.text import LMHead
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
@@ -63,34 +61,12 @@ class FrontEnd:
         )
 
     def __call__(self, features: Tensor) -> Tensor:
-        """features [mels, 2 * rows] -> [rows, d]; one item at a time, so that its rows know no other item."""
+        """features [mels, 2 * rows] -> [rows, d]."""
         assert features.shape[1] == 2 * len(self.positions), "a window has a fixed number of frames"
         x = features[None].to(self.positions.dtype)
         x = F.gelu(F.conv1d(x, *self.conv1, padding=1))
         x = F.gelu(F.conv1d(x, *self.conv2, stride=2, padding=1))
         return x[0].T + self.positions
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WhisperModel(Model):
-    """A convolutional front end and the stacks."""
-
-    spec: Spec
-    heads: Mapping[str, Head]
-    front_end: FrontEnd
-    encoder: EncoderStack
-    decoder_input: TokenEmbedding
-    decoder: DecoderStack
-
-    def encode(self, batch: EncoderBatch) -> Tensor:
-        rows = torch.cat([self.front_end(features) for features in batch.features])
-        return self.encoder(rows, batch.lengths)
-
-    def write_cross(self, encoded: Tensor, slots: Tensor) -> None:
-        self.decoder.write_cross(encoded, slots)
-
-    def forward(self, step: StepInput) -> Tensor:
-        return self.decoder(self.decoder_input(step.tokens, step.positions), step)
 
 
 def spec(config: WhisperConfig) -> Spec:
@@ -112,12 +88,12 @@ def spec(config: WhisperConfig) -> Spec:
     )
 
 
-def build(config: WhisperConfig, b: Builder) -> WhisperModel:
+def build(config: WhisperConfig, b: Builder) -> SpeechModel:
     """The model, loaded."""
     d, vocab = config.d_model, config.vocab_size
     tokens = b.first("decoder.embed_tokens", "proj_out")
     head = b.first("proj_out", tokens) if config.tie_word_embeddings else "proj_out"
-    return WhisperModel(
+    return SpeechModel(
         spec(config),
         {"lm": LMHead.build(b, head, d, vocab)},
         FrontEnd.build(b.at("encoder"), config),

@@ -14,14 +14,14 @@ import numpy.typing as npt
 from transformers import WhisperFeatureExtractor
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
-from transduce.core.request import EncoderItem, RuleSpec, Scored
+from transduce.core.request import Attention, EncoderItem, RuleSpec, Scored
 from transduce.errors import CheckpointError, MediaError, RequestError
 from transduce.media.audio import Audio, Excerpt, Samples, decode
-from transduce.models.base import Clock, Decode, Processor
+from transduce.models.base import Clock, Decode, Processor, Spoken
 from transduce.models.whisper.features import LogMel
 from transduce.models.whisper.rules import Timestamps
 
-OPTIONS = frozenset({"language", "task", "timestamps", "prompt", "previous", "no_speech"})
+OPTIONS = frozenset({"language", "task", "timestamps", "prompt", "previous", "no_speech", "spoken"})
 TASKS = ("transcribe", "translate")
 
 WINDOWS = 10
@@ -48,6 +48,7 @@ class Prompt:
 
     previous: the most tokens of earlier text, so that at least half of the decoder's positions stay free.
     first_timestamp: steps of 0.02 s within which speech must begin where timestamps are asked for; None: anywhere.
+    positions: of the decoder. heads: the cross-attention heads, each (layer, head), that follow what is spoken.
     """
 
     start: int | None
@@ -56,6 +57,8 @@ class Prompt:
     task: str
     previous: int
     first_timestamp: int | None
+    positions: int = 448
+    heads: tuple[tuple[int, int], ...] = ()
 
 
 class WhisperProcessor(Processor):
@@ -115,13 +118,16 @@ class WhisperProcessor(Processor):
 
     def decoder_ids(self, prompt: str | Sequence[int] | None, options: Mapping[str, object]) -> tuple[int, ...]:
         """As in Processor. options: language ("en", "english"), task, timestamps (bool), prompt (earlier text),
-        previous (a tuple of the token ids that came after it, timestamps among them), no_speech (bool): see `probe`.
+        previous (a tuple of the token ids that came after it, timestamps among them), no_speech (bool): see `probe`;
+        spoken (Spoken): the ids of a text follow, as many as there is room for, and the end token. It comes twice: what
+        is known of a prompt's last token is nothing.
         """
         given = {name: value for name, value in options.items() if value is not None}
         if unknown := given.keys() - OPTIONS:
             raise RequestError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(OPTIONS))}")
         if not prompt:
-            return (*self._before(given), self._start(), *self._directions(given))
+            ids = (*self._before(given), self._start(), *self._directions(given))
+            return (*ids, *self._spoken(given, self.prompt.positions - len(ids) - 1))
         if given:
             raise RequestError(f"a decoder prompt already says what {', '.join(sorted(given))} would; give one")
         ids = self._ids(prompt) if isinstance(prompt, str) else tuple(prompt)
@@ -134,7 +140,15 @@ class WhisperProcessor(Processor):
         return (RuleSpec(Timestamps.name, (len(start), *ids, self.prompt.first_timestamp)),)
 
     def probe(self, start: Sequence[int], options: Mapping[str, object]) -> Scored | None:
-        """Of a token that checkpoints name <|nospeech|> or <|nocaptions|>: it always stands before <|notimestamps|>."""
+        """Of a token that checkpoints name <|nospeech|> or <|nocaptions|>: it always stands before <|notimestamps|>.
+
+        Of a text, its tokens among all of text, and what is heard as each.
+        """
+        match options.get("spoken"):
+            case Spoken(rows=rows):
+                first, end = start.index(self._token("<|notimestamps|>")) + 1, start[-1]
+                attention = Attention(self.prompt.heads, rows)
+                return Scored(first, targets=tuple(start[first:-2]), among=end, attention=attention)
         if not options.get("no_speech"):
             return None
         return Scored(start.index(self._start()) + 1, targets=(self._token("<|notimestamps|>") - 1,))
@@ -176,6 +190,13 @@ class WhisperProcessor(Processor):
             return self._token(f"<|{_code(language)}|>")
         except CheckpointError:
             raise RequestError(f"language {language!r} is unknown to this model; give a code such as 'en'") from None
+
+    def _spoken(self, options: Mapping[str, object], room: int) -> tuple[int, ...]:
+        match options.get("spoken"):
+            case Spoken(tokens=tokens):
+                end = self._loaded().eos_token_id
+                return (*tokens[:room], end, end)
+        return ()
 
     def _before(self, options: Mapping[str, object]) -> tuple[int, ...]:
         """Earlier text as context, its end where it is too long."""

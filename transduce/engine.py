@@ -18,7 +18,8 @@ from transduce.attention.base import AttentionBackend
 from transduce.config import EngineConfig, Limits, resolve, threads_spin
 from transduce.core.blocks import BlockPool
 from transduce.core.capacity import Budgets, Room, room
-from transduce.core.request import Output, Request
+from transduce.core.output import Output
+from transduce.core.request import Request
 from transduce.core.scheduler import Scheduler
 from transduce.core.speculation import Speculation
 from transduce.device.base import Device
@@ -109,7 +110,7 @@ def _timed(outputs: list[Output], admitted: Sequence[str], began: float) -> list
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What was chosen for a loaded model: names of its dtype, device and attention backend.
+    """What was chosen for a loaded model: names of its dtype, device and attention backend, and of its pages' dtype.
 
     kv_tokens, kv_rows: what the KV pool holds, of decoder tokens or of encoder rows alone. most_at_once: of the longest
     requests.
@@ -118,6 +119,7 @@ class About:
     dtype: str
     device: str
     backend: str
+    pages: str
     kv_tokens: int
     kv_rows: int
     most_at_once: float
@@ -171,7 +173,8 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
     drafts = backend.caps.row_exact if config.speculate is None else config.speculate
     scheduler = Scheduler(budgets, pool, Speculation(spec.target_vocab, graphs.computed) if drafts else None)
     engine = Engine(scheduler, runner, partial(room, budgets, pool.capacity))
-    about = About(_name(dtype), device.kind, backend.caps.name, held.tokens, held.rows, held.at_once)
+    chosen = (_name(dtype), device.kind, backend.caps.name, _name(pages))
+    about = About(*chosen, held.tokens, held.rows, held.at_once)
     return Loaded(engine, config, checkpoint, family, family_config, spec, about)
 
 

@@ -8,10 +8,13 @@ way, and the next token is a hash of the last mark: a wrong page, row or positio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from transduce.core.blocks import BlockPool
 from transduce.core.capacity import Budgets
+from transduce.core.output import FinishReason, TokenLogprobs, Weights
 from transduce.core.plan import Candidate, Choice, Chunk, EncodeJob, Segment, StepPlan, StepResult
-from transduce.core.request import EncoderInput, EncoderItem, FinishReason, Read, Request, RuleSpec, TokenLogprobs
+from transduce.core.request import Attention, EncoderInput, EncoderItem, Read, Request, RuleSpec
 
 Mark = tuple[int, int]
 """What a page slot holds: (token, digest of the history up to it), or (digest of an encoder item, its row)."""
@@ -119,6 +122,22 @@ def scores(request: Request) -> list[TokenLogprobs]:
     return found
 
 
+def looked_at(attention: Attention, marks: Sequence[Mark]) -> Weights:
+    """A hash of each token's mark, by head and row."""
+    heads, rows = range(len(attention.heads)), range(attention.rows)
+    found = [[[hash((mark[1], head, row)) % 101 for row in rows] for mark in marks] for head in heads]
+    return np.array(found, dtype=np.float32).reshape(len(heads), len(marks), len(rows))
+
+
+def attended(request: Request) -> list[list[list[float]]]:
+    """All that is asked of a request's attention, [heads, tokens, rows]."""
+    if request.attention is None:
+        return []
+    marks = [mark_after(request, request.prompt[: end + 1]) for end in range(len(request.computed))]
+    weights: list[list[list[float]]] = looked_at(request.attention, marks).tolist()
+    return weights
+
+
 def append(output: Hypothesis, request: Request, chosen: Candidate, top: tuple[tuple[int, float], ...]) -> None:
     output.tokens.append(chosen.token)
     if request.logprobs is not None and chosen.logprob is not None:
@@ -203,6 +222,10 @@ class FakeRunner:
         assert tuple(history) == tokens[:end], "another hypothesis' pages"
 
     def _read(self, chunk: Chunk, result: StepResult) -> None:
+        if chunk.attention is not None:
+            places = range(chunk.start, chunk.start + len(chunk.tokens))
+            marks = [self._get(chunk.self_blocks, self._budgets.self_slabs, position) for position in places]
+            result.weights[chunk.seq_id] = looked_at(chunk.attention, marks)
         for read in chunk.reads:
             last = self._get(chunk.self_blocks, self._budgets.self_slabs, read.position)
             found = choose(self.states[chunk.seq_id].rules, last, read)

@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import groupby
 
+import numpy as np
+
 from tests.core.beams_alone import beams_alone
-from tests.core.fake_runner import FakeRunner, Hypothesis, alone, scores
+from tests.core.fake_runner import FakeRunner, Hypothesis, alone, attended, scores
 from transduce.core.blocks import BlockPool
 from transduce.core.capacity import Budgets
 from transduce.core.encoder_cache import Entry
+from transduce.core.output import Output, TokenLogprobs, Weights
 from transduce.core.plan import StepPlan
-from transduce.core.request import EncoderInput, Output, Request, TokenLogprobs
+from transduce.core.request import EncoderInput, Request
 from transduce.core.scheduler import Scheduler
 from transduce.core.sequence import Group
 from transduce.core.speculation import Speculation
@@ -30,6 +33,7 @@ class Simulation:
         self.requests: dict[str, Request] = {}
         self.outputs: dict[tuple[str, int], Hypothesis] = {}
         self.scored: dict[str, list[TokenLogprobs]] = {}
+        self.weights: dict[str, list[Weights]] = {}
         self.cut: dict[tuple[str, int], int] = {}
         self.lost: set[str] = set()
         self.steps = 0
@@ -47,6 +51,7 @@ class Simulation:
             self.scheduler.add(request)
             self.requests[request.request_id] = request
             self.scored[request.request_id] = []
+            self.weights[request.request_id] = []
             self.outputs |= {(request.request_id, index): Hypothesis() for index in range(request.answers)}
             for source in request.inputs:
                 self._positions |= {id(item): (source.key, at) for at, item in enumerate(source.items)}
@@ -116,6 +121,9 @@ class Simulation:
         found, expected = self.scored[request.request_id], scores(request)
         lost = request.request_id in self.lost
         assert found == (expected[: len(found)] if lost else expected)
+        weights = self.weights[request.request_id]
+        if not lost:
+            assert (np.concatenate(weights, axis=1).tolist() if weights else []) == attended(request)
 
     def _plan(self) -> StepPlan:
         scheduler = self.scheduler
@@ -177,6 +185,7 @@ class Simulation:
     def _record(self, output: Output) -> None:
         request_id = output.request_id
         self.scored[request_id] += output.scored
+        self.weights[request_id] += output.weights
         for delta in output.deltas:
             hypothesis = self.outputs[request_id, delta.index]
             assert hypothesis.reason is None, "a token after the end"

@@ -42,11 +42,6 @@ def test_a_prompt_that_does_not_fit_cannot_be_helped_by_max_tokens() -> None:
     )
 
 
-def test_more_hypotheses_than_may_run_are_refused() -> None:
-    refuse_if_too_large(BUDGETS, 8, request("r", width=4))
-    assert refusal(request("r", width=5), 100) == ("n=5: at most max_num_seqs=4 hypotheses run at once; raise it")
-
-
 @pytest.mark.parametrize("rows", [[], [1], [4], [1, 1], [5, 1, 3]])
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("capacity", [12, 13, 20, 31])

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.core.requests import item, request, source
 from tests.core.simulation import Simulation, encoded, simulation
 from transduce.core.request import Request
@@ -63,6 +65,21 @@ def test_an_abort_frees_everything_wherever_the_request_is() -> None:
     sim.abort("never heard of")
     assert not sim.scheduler.unfinished
     sim.check()
+
+
+@pytest.mark.parametrize("leases", [True, False])
+def test_what_is_leased_stays_until_its_request_is_aborted(leases: bool) -> None:
+    sim = simulation(blocks=20)
+    sim.add(replace(request("held", rows=4, content=1), leases=leases))
+    sim.step()
+    assert sim.scheduler.cache.leased == leases
+    for number in range(9):
+        sim.add(request(f"other{number}", rows=8, content=2 + number))
+        sim.step()
+    sim.add(request("again", rows=4, content=1))
+    assert encoded(sim.step()) == (0 if leases else 4)
+    sim.scheduler.abort("held")
+    assert sim.scheduler.cache.leased == 0
 
 
 def test_an_abort_while_the_step_runs_is_no_output() -> None:

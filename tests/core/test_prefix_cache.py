@@ -6,7 +6,10 @@ import pytest
 
 from tests.core.requests import request
 from tests.core.simulation import Simulation, lengths, simulation
-from transduce.core.request import Request, RuleSpec, Scored, Span
+from transduce.core import search
+from transduce.core.blocks import BlockTable
+from transduce.core.request import Attention, Request, RuleSpec, Scored, Span, Stopping
+from transduce.core.sequence import Group, Sequence
 
 
 def after(first: Request, second: Request, sim: Simulation) -> list[int]:
@@ -35,12 +38,25 @@ SAME = request("b", prompt=9, rows=3, content=1, max_tokens=2)
         (replace(SAME, spans=(Span(6, 0, 3),)), 9),
         (replace(SAME, scored=Scored(6)), 5),
         (replace(SAME, scored=Scored(6, targets=(3,))), 5),
+        (replace(SAME, scored=Scored(6, attention=Attention(((0, 0),), 3)), stopping=Stopping(0)), 8),
         (replace(SAME, rules=(RuleSpec("some rule"),)), 1),
     ],
 )
 def test_the_same_tokens_that_see_the_same_are_found(second: Request, computed: int) -> None:
     """In blocks of 4 tokens; the last token is always computed, for its row is read."""
     assert after(replace(SAME, request_id="a"), second, simulation(block_size=4)) == [computed]
+
+
+@pytest.mark.parametrize("shown", [0, 4])
+def test_what_the_rules_were_not_shown_is_computed(shown: int) -> None:
+    """Of a request that lost its pages, and whose prompt others have computed since."""
+    sim = simulation(block_size=4)
+    sim.add(replace(SAME, request_id="a"))
+    while sim.scheduler.unfinished:
+        sim.step()
+    sequence = Sequence(9, 0, list(SAME.prompt), BlockTable(sim.pool, 4, 1), shown=shown)
+    sim.scheduler.prefixes.reuse(Group(SAME, search.make(SAME), 9, [sequence], started=True))
+    assert sequence.computed == shown
 
 
 def test_answers_are_found_as_well() -> None:

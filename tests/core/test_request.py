@@ -1,6 +1,6 @@
 """Outputs of several steps as one."""
 
-from transduce.core.request import Delta, Output, TokenLogprobs
+from transduce.core.output import Delta, Output, TokenLogprobs
 from transduce.errors import EngineError
 
 LOGPROBS = [TokenLogprobs(token, -1.0, ()) for token in range(3)]

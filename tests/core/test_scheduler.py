@@ -8,7 +8,7 @@ from tests.core.fake_runner import FORBIDS
 from tests.core.requests import item, request, source
 from tests.core.simulation import encoded, lengths, simulation
 from transduce.core.blocks import IDLE_SHARE
-from transduce.core.request import RuleSpec
+from transduce.core.request import Attention, RuleSpec, Scored
 from transduce.errors import CapacityError, EngineError, RequestError, TransduceError
 
 # Steps
@@ -217,3 +217,15 @@ def test_a_plan_must_be_committed() -> None:
     sim.scheduler.plan()
     with pytest.raises(AssertionError, match="neither committed nor failed"):
         sim.scheduler.plan()
+
+
+def test_attention_is_told_once_though_a_prompt_is_computed_again() -> None:
+    sim = simulation(blocks=14, max_num_batched_tokens=3)
+    sim.add(request("older", max_tokens=9))
+    sim.step()
+    scored = Scored(1, attention=Attention(((0, 0), (1, 0)), 3))
+    sim.add(replace(request("asked", prompt=10, max_tokens=0), scored=scored))
+    while not sim.scheduler.counters.preemptions:
+        sim.step()
+    assert sum(part.shape[1] for part in sim.weights["asked"]) > 0
+    sim.drain()

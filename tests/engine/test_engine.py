@@ -54,8 +54,6 @@ def test_what_can_never_fit_is_refused_on_arrival(tmp_path: Path) -> None:
     made = engine(BART, tmp_path, kv_cache_bytes=12 * 1536).engine
     with pytest.raises(CapacityError, match=r"pool has 11: lower max_tokens to \d+"):
         made.add(request(MADE, ask(tokens=500), "long"))
-    with pytest.raises(CapacityError, match="max_num_seqs=64"):
-        made.add(request(MADE, replace(sampled(ask(), 1), width=65), "wide"))
     assert run(made, [request(MADE, ask(), "fits")])
 
 
@@ -167,7 +165,7 @@ def test_unknown_architectures_are_named(tmp_path: Path) -> None:
     loaded = engine(BART, tmp_path)
     config = loaded.checkpoint.folder / "config.json"
     config.write_text(config.read_text().replace('"bart"', '"gpt2"'))
-    with pytest.raises(CheckpointError, match=r"'gpt2' is not supported; known: bart, marian, t5, whisper"):
+    with pytest.raises(CheckpointError, match=r"'gpt2' is not supported; known: bart, marian, moonshine, t5, whisper"):
         engine(BART, tmp_path)
 
 

@@ -16,7 +16,7 @@ from tests.models.tiny import Case, checkpoint
 from transduce.attention import backends
 from transduce.core.request import Beams, RuleSpec
 
-FOUR = (cases.BART[0], cases.T5[2], cases.MARIAN[3], cases.WHISPER[0])
+EACH = (cases.BART[0], cases.T5[2], cases.MARIAN[3], cases.WHISPER[0], cases.MOONSHINE[12])
 EXACT = [backend.caps.name for backend in backends() if backend.caps.row_exact]
 
 
@@ -50,7 +50,7 @@ each_precision = pytest.mark.parametrize(("dtype", "quantization"), PRECISIONS)
 
 @each_precision
 @pytest.mark.parametrize("backend", [backend.caps.name for backend in backends()])
-@pytest.mark.parametrize("case", FOUR, ids=lambda case: case.model_type)
+@pytest.mark.parametrize("case", EACH, ids=lambda case: case.model_type)
 def test_the_same_alone_and_among_others(
     case: Case, backend: str, dtype: str, quantization: str | None, parent: Path
 ) -> None:
@@ -69,7 +69,7 @@ def test_any_schedule_gives_the_same_bits(
     backend: str, dtype: str, quantization: str | None, seed: int, parent: Path
 ) -> None:
     rng = np.random.default_rng(seed)
-    case = FOUR[int(rng.integers(len(FOUR)))]
+    case = EACH[int(rng.integers(len(EACH)))]
     options: dict[str, Any] = {"attention_backend": backend, "dtype": dtype, "quantization": quantization}
     made, wanted = checkpoint(case), mixed(case, 10, seed, tokens=18)
     expected = alone(case, wanted, parent, **options)
@@ -83,7 +83,7 @@ def test_any_schedule_gives_the_same_bits(
 
 
 @each_precision
-@pytest.mark.parametrize("case", FOUR, ids=lambda case: case.model_type)
+@pytest.mark.parametrize("case", EACH, ids=lambda case: case.model_type)
 def test_found_prefixes_change_nothing(case: Case, dtype: str, quantization: str | None, parent: Path) -> None:
     options: dict[str, Any] = {"dtype": dtype, "quantization": quantization}
     made, wanted = checkpoint(case), mixed(case, 12, seed=7)

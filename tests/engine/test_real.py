@@ -195,3 +195,50 @@ def test_whisper_transcribes_as_generate() -> None:
     assert engine.engine.scheduler.cache.hits == len(clips)
     beams = engine.transcribe([(each, 16000) for each in clips], sampling_params=BeamSearchParams(beam_width=5))
     assert ours([said.output for said in beams]) == searched
+
+
+def joined(*parts: str | float) -> npt.NDArray[np.float32]:
+    """Clips, and silences of so many seconds."""
+    silences = (np.zeros(int(16000 * part), np.float32) if isinstance(part, float) else samples(part) for part in parts)
+    return np.concatenate([*silences])
+
+
+SHORT = ("0870", 3.0, "0880", 1.0, "0930", 2.5, "0870", 9.0, "0930")
+LONG = (*SHORT, 0.3, "0880", 12.0, "0870", "0880", 4.0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("parts", "condition"),
+    [(SHORT, True), *(pytest.param(LONG, condition, marks=pytest.mark.long) for condition in (True, False))],
+    ids=["short", "long", "long, unconditioned"],
+)
+def test_long_audio_has_the_segments_of_generate(parts: Sequence[str | float], condition: bool) -> None:
+    """Their times and texts, but that none ends after its audio: there transformers is not followed."""
+    path, recording = checkpoints.path("whisper-tiny.en"), joined(*parts)
+    end = len(recording) / 16000
+    processor, model = WhisperProcessor.from_pretrained(path), oracle("whisper-tiny.en")
+    options: dict[str, Any] = {"truncation": False, "padding": "longest", "return_attention_mask": True}
+    heard = processor(recording, sampling_rate=16000, return_tensors="pt", **options)
+    thresholds = {"no_speech_threshold": 0.6, "logprob_threshold": -1.0, "compression_ratio_threshold": 2.4}
+    made = model.generate(
+        heard.input_features,
+        attention_mask=heard.attention_mask,
+        return_timestamps=True,
+        return_segments=True,
+        temperature=(0.0,),
+        condition_on_prev_tokens=condition,
+        **thresholds,
+    )
+    expected = [
+        (round(float(each["start"]), 2), round(min(float(each["end"]), end), 2), processor.decode(each["tokens"], True))
+        for each in made["segments"][0]
+    ]
+    said = llm("whisper-tiny.en").transcribe(
+        (recording, 16000),
+        condition_on_previous_text=condition,
+        sampling_params=SamplingParams(temperature=0.0),
+        use_tqdm=False,
+    )
+    assert [(round(each.start, 2), round(each.end, 2), each.text) for each in said.segments] == expected
+    assert len({each.seek for each in said.segments}) > 1

@@ -52,13 +52,9 @@ def _room(budgets: Budgets, blocks: int, prompt: int, width: int) -> int:
 
 
 def refuse_if_too_large(budgets: Budgets, capacity: int, request: Request) -> None:
-    """Raise CapacityError, with the numbers, if the request could never run; sharing is not counted on."""
+    """Raise CapacityError, with the numbers, if the pool could never hold the request; sharing is not counted on."""
     width, prompt = request.width, len(request.prompt)
-    if width > budgets.max_num_seqs:
-        name = "n" if request.beams is None else "beam_width"
-        raise CapacityError(
-            f"{name}={width}: at most max_num_seqs={budgets.max_num_seqs} hypotheses run at once; raise it"
-        )
+    assert width <= budgets.max_num_seqs, "whoever knows what asks for so many has refused it"
     cross = sum(budgets.cross_blocks(source.rows) for source in request.inputs)
     tokens = prompt + request.stopping.max_tokens - 1
     blocks = cross + width * budgets.self_blocks(tokens)

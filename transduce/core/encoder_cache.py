@@ -74,6 +74,11 @@ class EncoderCache:
         """Blocks of entries that have users."""
         return self._blocks - self._idle_blocks
 
+    @property
+    def leased(self) -> int:
+        """Keys that have leases."""
+        return len(self._leases)
+
     def find(self, key: bytes) -> Entry | None:
         """The entry for a key, pending, in use or idle."""
         return self._entries.get(key)

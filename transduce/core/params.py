@@ -218,7 +218,7 @@ class SamplingParams(GenerationParams):
             )
         require(
             self.samples == 1 or self.max_tokens != 0,
-            "n",
+            "n" if self.best_of is None else "best_of",
             self.samples,
             "without tokens (max_tokens=0) there is one answer",
         )

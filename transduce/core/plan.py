@@ -6,7 +6,8 @@ A plan crosses to other processes as it is. Filled by the scheduler; the runner 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from transduce.core.request import EncoderItem, Read, RuleSpec
+from transduce.core.output import Weights
+from transduce.core.request import Attention, EncoderItem, Read, RuleSpec
 
 Tokens = tuple[int, ...]
 Blocks = tuple[int, ...]
@@ -37,6 +38,7 @@ class Chunk:
     """`tokens` of sequence `seq_id` at decoder positions [start, start + len(tokens)).
 
     cross: segments that cover the chunk in order. reads: what is wanted, at positions inside the chunk, in order.
+    attention: what is wanted of all its tokens.
     Tokens up to the first read's are the sequence's; later ones may be drafts, which the next chunk replaces.
     """
 
@@ -46,6 +48,7 @@ class Chunk:
     self_blocks: Blocks
     cross: tuple[Segment, ...]
     reads: tuple[Read, ...] = ()
+    attention: Attention | None = None
 
 
 @dataclass(slots=True)
@@ -96,7 +99,11 @@ class Choice:
 
 @dataclass(slots=True)
 class StepResult:
-    """choices: of each read, by sequence and position. targets: the same of reads that name a target."""
+    """choices: of each read, by sequence and position. targets: the same of reads that name a target.
+
+    weights: of the tokens of each chunk that asks for attention, by sequence.
+    """
 
     choices: dict[tuple[int, int], Choice] = field(default_factory=dict)
     targets: dict[tuple[int, int], Choice] = field(default_factory=dict)
+    weights: dict[int, Weights] = field(default_factory=dict)

@@ -31,7 +31,8 @@ class PrefixCache:
     def reuse(self, group: Group) -> None:
         """Give a group's first sequence, which has no pages, those that hold its tokens already, but for its last one.
 
-        Where several go on from a common prefix, that is looked for; of a prompt to be scored, what comes before.
+        Where several go on from a common prefix, that is looked for; of a prompt to be scored, what comes before. Where
+        attention is asked for, all is computed that has not been told, and whatever the rules have not been shown.
         """
         request, sequence = group.request, group.live[0]
         if not self._takes_part(request):
@@ -39,6 +40,10 @@ class PrefixCache:
         most = group.prefix if len(group.live) > 1 else len(sequence.tokens) - 1
         if request.scored is not None and group.scored < len(request.targets):
             most = request.scored.start - 1 + group.scored
+        if request.attention is not None:
+            most = min(most, group.attended)
+        if group.started:
+            most = min(most, sequence.shown)
         for at in range(most // self._block_size):
             blocks = self._blocks.get(self._key(request, sequence, at))
             if blocks is None:

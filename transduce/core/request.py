@@ -1,20 +1,18 @@
-"""What the frontend asks of the engine, and what the engine answers: plain records of ids and numbers.
+"""What the frontend asks of the engine: plain records of ids and numbers.
 
-Filled by the frontend (Request and its parts) and by the scheduler (Output). Knows no text, no tensor, no model.
+Filled by the frontend. Knows no text, no tensor, no model.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from transduce.errors import TransduceError
-
 Payload = npt.NDArray[np.int64] | npt.NDArray[np.float32]
-FinishReason = Literal["stop", "length", "abort", "error"]
+
 EarlyStopping = bool | Literal["never"]
 """Whether a beam search ends when its pool of finished hypotheses is full (True), when no live one is likely to enter
 it (False), or when none can ("never"; with a length penalty above 0, by the best length still possible)."""
@@ -116,7 +114,8 @@ class Read:
     logprobs: how many of the most likely tokens to report beside the chosen one; None: no log-probabilities at all.
     beams: not 0: so many of the best tokens instead, fewer if fewer can follow, with their log-probabilities, which
     rules and `sampling` edit and nothing normalises again; drawn without replacement where there is `sampling`.
-    target: the log-probability of this token instead, as the model gives it, whatever the rules say.
+    target: the log-probability of this token instead, as the model gives it, whatever the rules say; among: with only
+    the tokens below this one to choose from.
     """
 
     position: int
@@ -126,6 +125,15 @@ class Read:
     logprobs: int | None = None
     beams: int = 0
     target: int | None = None
+    among: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What cross-attention heads, each (layer, head), look at among the first `rows` encoder rows."""
+
+    heads: tuple[tuple[int, int], ...]
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +141,15 @@ class Scored:
     """Log-probabilities of the prompt's tokens from position `start` (at least 1) on; `top`: of so many others too.
 
     targets: instead of the prompt's tokens these, the first of them after position `start` - 1, and so on.
+    among: see Read. attention: to be told too, of every token that is computed, all of which see one encoder input and
+    none of which is new.
     """
 
     start: int
     top: int = 0
     targets: tuple[int, ...] | None = None
+    among: int | None = None
+    attention: Attention | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +162,8 @@ class Request:
     sampling: None is greedy. beams: None: `width` independent samples.
     scored: what to report of the prompt; without max_tokens the request is over with that.
     owner: requests queue per owner, owners are served in turn.
+    leases: its encoder inputs are to be asked about again: they are kept before others, beyond its end, until it is
+    aborted.
     """
 
     request_id: str
@@ -164,6 +178,7 @@ class Request:
     owner: str = ""
     beams: Beams | None = None
     scored: Scored | None = None
+    leases: bool = False
 
     def seen(self, start: int, length: int) -> Iterator[tuple[int, Span | None]]:
         """What decoder positions [start, start + length) see, as runs (length, span); None: no encoder row."""
@@ -192,81 +207,11 @@ class Request:
         return self.prompt[self.scored.start :] if self.scored.targets is None else self.scored.targets
 
     @property
+    def attention(self) -> Attention | None:
+        """What is asked of cross-attention."""
+        return None if self.scored is None else self.scored.attention
+
+    @property
     def answers(self) -> int:
         """Answers wanted."""
         return self.width if self.beams is None else self.beams.answers
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """Log-probabilities at one output position: the chosen token's, and the most likely tokens, best first."""
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...]
-
-
-@dataclass(slots=True)
-class Delta:
-    """What one step added to one answer. `logprobs` is empty unless the request asked for them.
-
-    total, score: of a beam that has ended, its log-probability and what it was ranked by.
-    """
-
-    index: int
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-    stop_token: int | None = None
-    total: float | None = None
-    score: float | None = None
-
-    def extend(self, later: "Delta") -> None:
-        """Take in what a later step added to the same answer."""
-        self.tokens += later.tokens
-        self.logprobs += later.logprobs
-        self.finish_reason, self.stop_token = later.finish_reason, later.stop_token
-        self.total, self.score = later.total, later.score
-
-
-@dataclass(slots=True)
-class Output:
-    """What one step, or several in a row, did for one request; `finished` when every answer has ended.
-
-    scheduled: when the request first became part of a step, if it did in this one. first, last: when the first and the
-    last of the steps was done. In seconds since the epoch, as the engine sets them. error: why some answer is none: a
-    RequestError where the request is at fault. scored: the request's `targets`, in their order.
-    """
-
-    request_id: str
-    deltas: list[Delta] = field(default_factory=list)
-    finished: bool = False
-    error: TransduceError | None = None
-    scheduled: float | None = None
-    first: float = 0.0
-    last: float = 0.0
-    scored: list[TokenLogprobs] = field(default_factory=list)
-
-    def extend(self, later: "Output") -> None:
-        """Take in what a later step did for the same request."""
-        self.first = self.first if self.deltas else later.first
-        self.scored += later.scored
-        mine = {delta.index: delta for delta in self.deltas}
-        for delta in later.deltas:
-            if delta.index in mine:
-                mine[delta.index].extend(delta)
-            else:
-                self.deltas.append(delta)
-        self.finished, self.last = later.finished, later.last
-        self.error, self.scheduled = self.error or later.error, self.scheduled or later.scheduled
-
-
-def merged(outputs: Iterable[Output]) -> list[Output]:
-    """One for each request, each output taken in by the first of its request."""
-    by_id: dict[str, Output] = {}
-    for output in outputs:
-        if output.request_id in by_id:
-            by_id[output.request_id].extend(output)
-        else:
-            by_id[output.request_id] = output
-    return list(by_id.values())

@@ -5,29 +5,32 @@ Owns the step's tokens of that sequence, drafts included, and what is asked of t
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from transduce.core.encoder_cache import EncoderCache
+from transduce.core.output import TokenLogprobs, Weights
 from transduce.core.plan import Choice, Chunk, StepResult
-from transduce.core.request import Read, TokenLogprobs
+from transduce.core.request import Read
 from transduce.core.sequence import Group, Sequence
 from transduce.core.speculation import Speculation
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """`length` more tokens of a sequence and then `draft`, after the copies that make its pages its own."""
+    """`length` more tokens of a sequence and then `draft`, after the copies that make its pages its own.
+
+    reading: whether the run reaches the sequence's end, where the next token is asked for.
+    """
 
     group: Group
     sequence: Sequence
     length: int
     copies: list[tuple[int, int]]
     draft: tuple[int, ...] = ()
+    reading: bool = field(init=False)
 
-    @property
-    def reading(self) -> bool:
-        """Whether the run reaches the sequence's end, where the next token is asked for."""
-        return self.length == self.sequence.remaining and not self.group.request.only_scored
+    def __post_init__(self) -> None:
+        self.reading = self.length == self.sequence.remaining and not self.group.request.only_scored
 
     @property
     def wanted(self) -> int:
@@ -39,11 +42,18 @@ class Run:
         sequence, start = self.sequence, self.sequence.computed
         tokens = (*sequence.tokens[start : start + self.length], *self.draft)
         blocks, reads = tuple(sequence.table.blocks), (*self._scoring(), *self._reads())
-        return Chunk(sequence.seq_id, start, tokens, blocks, self.group.segments(start, len(tokens)), reads)
+        segments, attention = self.group.segments(start, len(tokens)), self.group.request.attention
+        return Chunk(sequence.seq_id, start, tokens, blocks, segments, reads, attention)
 
     def scored(self, result: StepResult) -> list[TokenLogprobs]:
         """The prompt's log-probabilities that the run has found; to be asked before the sequence goes on."""
         return [_scored(result.targets[self.sequence.seq_id, read.position]) for read in self._scoring()]
+
+    def weights(self, result: StepResult) -> list[Weights]:
+        """The attention of the run's tokens, if it is asked for, but of those that it has been told of before."""
+        if self.group.request.attention is None:
+            return []
+        return [result.weights[self.sequence.seq_id][:, max(0, self.group.attended - self.sequence.computed) :]]
 
     def _reads(self) -> Iterator[Read]:
         if self.reading:
@@ -55,7 +65,7 @@ class Run:
         if (scored := request.scored) is not None:
             for position, target in enumerate(request.targets, scored.start - 1):
                 if scored.start - 1 + self.group.scored <= position < end:
-                    yield Read(position, logprobs=scored.top, target=target)
+                    yield Read(position, logprobs=scored.top, target=target, among=scored.among)
 
 
 def speculate(speculation: Speculation, runs: Many[Run], most: int, cache: EncoderCache) -> None:

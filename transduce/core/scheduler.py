@@ -17,10 +17,11 @@ from transduce.core.counters import Counters
 from transduce.core.encoder_cache import EncoderCache
 from transduce.core.encoding import Encoding
 from transduce.core.hypotheses import Hypotheses
+from transduce.core.output import Delta, Output, merged
 from transduce.core.plan import StepPlan, StepResult
 from transduce.core.prefix_cache import PrefixCache
 from transduce.core.queue import WaitingQueue
-from transduce.core.request import Delta, Output, Request, merged
+from transduce.core.request import Request
 from transduce.core.run import Run, speculate
 from transduce.core.search.base import dead_end
 from transduce.core.sequence import Group, Sequence
@@ -29,7 +30,7 @@ from transduce.errors import EngineError
 
 
 class Scheduler:
-    """Continuous batching over one pool of self- and cross-attention pages."""
+    """Continuous batching over one pool of pages. admitted: requests that the last plan let in for the first time."""
 
     def __init__(self, budgets: Budgets, pool: BlockPool, speculation: Speculation | None = None) -> None:
         self._budgets = budgets
@@ -39,8 +40,8 @@ class Scheduler:
         self.prefixes = PrefixCache(pool, budgets.block_size, budgets.self_slabs)
         self.counters = Counters()
         self.admitted: list[str] = []
-        """Requests that the last plan let in for the first time."""
         self._groups: dict[str, Group] = {}
+        self._leases: dict[str, list[bytes]] = {}
         self._waiting = WaitingQueue()
         self._running: list[Group] = []
         self._encoding = Encoding(budgets.max_encode_tokens)
@@ -106,12 +107,14 @@ class Scheduler:
             self._end(group)
 
     def abort(self, request_id: str) -> None:
-        """Forget a request and free all it holds; unknown ids are ignored."""
+        """Forget a request and free all it holds, its leases included; unknown ids are ignored."""
         group = self._groups.get(request_id)
         if group is not None:
             for sequence in list(group.live):
                 self._hypotheses.drop(group, sequence)
             self._end(group)
+        for key in self._leases.pop(request_id, ()):
+            self.cache.unhold(key)
 
     # Planning
 
@@ -219,12 +222,13 @@ class Scheduler:
 
     def _take(self, run: Run, result: StepResult) -> Iterator[Output]:
         """A sequence goes on by what it was given of its own; what that says of the prompt."""
-        group, scored, reading = run.group, run.scored(result), run.reading
+        group, scored, weights, reading = run.group, run.scored(result), run.weights(result), run.reading
         run.sequence.computed += run.length
         self.prefixes.keep(group.request, run.sequence)
-        if scored:
+        if scored or weights:
             group.scored += len(scored)
-            yield Output(group.request.request_id, scored=scored)
+            group.attended += sum(part.shape[1] for part in weights)
+            yield Output(group.request.request_id, scored=scored, weights=weights)
         if reading:
             group.collect(run.sequence, result)
         elif group.request.only_scored and not run.sequence.remaining:
@@ -276,11 +280,12 @@ class Scheduler:
             self._end(group)
         return output
 
-    # Bookkeeping
-
     def _end(self, group: Group) -> None:
         del self._groups[group.request.request_id]
         self.counters.finished += 1
+        if group.request.leases:
+            keys = [source.key for source in group.request.inputs]
+            self._leases[group.request.request_id] = [key for key in keys if self.cache.hold(key)]
         if group in self._running:
             self._leave(group)
         else:

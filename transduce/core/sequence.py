@@ -18,7 +18,8 @@ from transduce.core.speculation import Drafter
 class Sequence:
     """One hypothesis. tokens: prompt and output. computed: tokens whose KV is in `table`. index: the search's name.
 
-    keys: of its first full blocks, by content. kept: of how many the content is findable.
+    keys: of its first full blocks, by content. kept: of how many the content is findable. shown: when it last lost its
+    pages, the tokens that its rules had been shown.
     """
 
     seq_id: int
@@ -28,6 +29,7 @@ class Sequence:
     computed: int = 0
     keys: list[bytes] = field(default_factory=list)
     kept: int = 0
+    shown: int = 0
 
     @property
     def remaining(self) -> int:
@@ -43,6 +45,7 @@ class Group:
     rows: read results of this round, by seq_id, until every live hypothesis has one. served: last step it ran in.
     prefix: after a preemption, how many leading tokens the others take over from the first; 0 when that is done.
     told: tokens that the user has been told, by answer. scored: prompt tokens whose log-probabilities they have been.
+    attended: prompt tokens whose attention they have been.
     drafter: guesses what follows, where that is done at all.
     """
 
@@ -57,6 +60,7 @@ class Group:
     started: bool = False
     told: Counter[int] = field(default_factory=Counter)
     scored: int = 0
+    attended: int = 0
     drafter: Drafter | None = None
 
     @property
@@ -110,6 +114,8 @@ class Group:
         """Release the self pages, and with them this round's rows; everything else stays."""
         for sequence in self.live:
             sequence.table.clear()
+            if self.started:
+                sequence.shown = max(sequence.shown, sequence.computed)
             sequence.computed = sequence.kept = 0
         self.rows.clear()
         self.prefix = self._common_prefix() if len(self.live) > 1 else 0

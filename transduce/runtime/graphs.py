@@ -5,7 +5,7 @@ Owns the buckets' buffers and graphs. Knows no model but its forward, and nothin
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
@@ -64,6 +64,16 @@ class Graphs:
         self.replays += captured.replays
         self.eager += not captured.replays
         return captured.run()
+
+    def trace(self, step: HostStep) -> tuple[Tensor, list[Tensor]]:
+        """The same, eager, and the queries of each cross-attention layer [bucket tokens, heads, head_dim]."""
+        queries: list[Tensor] = []
+        inputs = StaticInputs(bucket_for(step, self._least), self._slabs, self._backend, self._device)
+        inputs.fill(step)
+        groups = inputs.step.groups
+        traced = {**groups, "cross": replace(groups["cross"], queries=queries)}
+        self.eager += 1
+        return self._forward(replace(inputs.step, groups=traced)), queries
 
     def computed(self, tokens: int) -> int:
         """Rows that a step of so many tokens computes, padding included."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.core.plan import EncodeJob, StepPlan, StepResult
+from transduce.core.plan import Chunk, EncodeJob, StepPlan, StepResult
 from transduce.device.base import Device
 from transduce.models.base import Head, Model
 from transduce.runtime.candidates import candidates
@@ -51,13 +51,31 @@ class Runner:
         if plan.encode:
             self._encode(plan.encode)
         result = StepResult()
-        if plan.chunks:
-            step = host_step(plan.chunks, self._layout.block_size, self._slabs)
-            hidden = self.graphs.run(step)
-            for chunk in plan.chunks:
-                self.rules.advance(chunk)
-            self._read(hidden, step.wanted, result)
+        for chunk in plan.chunks:
+            self.rules.advance(chunk)
+        for traced, chunks in groupby(sorted(plan.chunks, key=_traced), key=_traced):
+            self._decode(list(chunks), traced, result)
         return result
+
+    def _decode(self, chunks: Sequence[Chunk], traced: bool, result: StepResult) -> None:
+        step = host_step(chunks, self._layout.block_size, self._slabs)
+        if traced:
+            hidden, queries = self.graphs.trace(step)
+            self._attend(queries, chunks, result)
+        else:
+            hidden = self.graphs.run(step)
+        self._read(hidden, step.wanted, result)
+
+    def _attend(self, queries: Sequence[Tensor], chunks: Sequence[Chunk], result: StepResult) -> None:
+        slabs, first = self._slabs["cross"], 0
+        for chunk in chunks:
+            assert chunk.attention is not None
+            (seen,) = chunk.cross
+            tables = [seen.blocks[slab::slabs] for slab in range(slabs)]
+            own = [q[first : first + seen.length] for q in queries]
+            weights = self._model.attention(own, chunk.attention.heads, tables, chunk.attention.rows)
+            result.weights[chunk.seq_id] = weights.cpu().numpy()
+            first += seen.length
 
     def _encode(self, jobs: Sequence[EncodeJob]) -> None:
         encoded = self._model.encode(encoder_batch(jobs, self._device, self._dtype))
@@ -80,6 +98,10 @@ class Runner:
         for each, choice in zip(wanted, choices, strict=True):
             found = result.choices if each.read.target is None else result.targets
             found[each.seq_id, each.read.position] = choice
+
+
+def _traced(chunk: Chunk) -> bool:
+    return chunk.attention is not None
 
 
 def _kind(wanted: Wanted) -> tuple[str, str]:

@@ -5,6 +5,7 @@ A row does not depend on other rows.
 
 from collections.abc import Collection, Sequence
 
+import torch
 from torch import Tensor
 
 from transduce.core.plan import Candidate, Choice
@@ -15,7 +16,11 @@ from transduce.runtime.sampler import Edit, most_likely
 
 def targets(head: Head, hidden: Tensor, reads: Sequence[Read], edited: Collection[int], edit: Edit) -> list[Choice]:
     """Each read's target after its row of hidden [rows, d], and the most likely tokens; `edited` and `edit` unused."""
-    logprobs = head(hidden).float().log_softmax(-1)
+    logits = head(hidden).float()
+    for line, read in zip(logits, reads, strict=True):
+        if read.among is not None:
+            line[read.among :] = -torch.inf
+    logprobs = logits.log_softmax(-1)
     return [_choice(line, read) for line, read in zip(logprobs, reads, strict=True)]
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.core.requests import SAMPLING, request
 from transduce.core import search
+from transduce.core.output import Delta, TokenLogprobs
 from transduce.core.plan import Candidate
-from transduce.core.request import Beams, Delta, Read, Request, Stopping, TokenLogprobs
+from transduce.core.request import Beams, Read, Request, Stopping
 from transduce.core.search.base import Continuation, Round, Row, Search
 
 END, STOP = 9, 8

@@ -6,8 +6,9 @@ import pytest
 
 from tests.core.requests import SAMPLING, request
 from transduce.core import search
+from transduce.core.output import Delta, FinishReason, TokenLogprobs
 from transduce.core.plan import Candidate
-from transduce.core.request import Delta, FinishReason, Read, Stopping, TokenLogprobs
+from transduce.core.request import Read, Stopping
 from transduce.core.search.base import Continuation, Round, Row, ending
 
 

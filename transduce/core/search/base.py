@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from transduce.core.output import Delta, FinishReason, TokenLogprobs
 from transduce.core.plan import Candidate
-from transduce.core.request import Delta, FinishReason, Read, RuleSpec, Stopping, TokenLogprobs
+from transduce.core.request import Read, RuleSpec, Stopping
 from transduce.errors import EngineError, RequestError, TransduceError
 
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from transduce.core.output import Delta, FinishReason, TokenLogprobs
 from transduce.core.plan import Candidate
-from transduce.core.request import Beams, Delta, FinishReason, Read, Request, TokenLogprobs
+from transduce.core.request import Beams, Read, Request
 from transduce.core.search.base import Continuation, Round, Row, ending
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from transduce.core.output import Delta
 from transduce.core.plan import Candidate
-from transduce.core.request import Delta, Read, Request
+from transduce.core.request import Read, Request
 from transduce.core.search.base import Continuation, Round, Row, ending
 
 

@@ -16,7 +16,7 @@ import transduce
 from tests.folders import text_folder, whisper_folder
 from tests.offline import load, tokens
 from transduce import LLM, BeamSearchParams, CapacityError, ConfigError, EngineError, RequestError, SamplingParams
-from transduce.core.request import Output
+from transduce.core.output import Output
 
 SOURCES = ("a cab", "hello", "transducers transduce", "x", "the end")
 GENERATION: dict[str, Any] = {

@@ -12,6 +12,8 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 from tests.folders import whisper_folder, with_generation
 from tests.offline import load, tokens
 from transduce import BeamSearchParams, MediaError, RequestError, SamplingParams, Transcription
+from transduce.media import audio as media
+from transduce.speech import transcription
 
 RATE = 16_000
 
@@ -40,9 +42,13 @@ def test_language_is_detected_as_transformers_does(tmp_path: Path) -> None:
     oracle = WhisperForConditionalGeneration.from_pretrained(tmp_path).eval()
     names = {token: name.strip("<|>") for name, token in oracle.generation_config.lang_to_id.items()}
     heard = llm.transcribe(list(CLIPS), sampling_params=SamplingParams(max_tokens=1))
+    start = torch.tensor([[oracle.generation_config.decoder_start_token_id]])
     with torch.no_grad():
         detected = [oracle.detect_language(features(tmp_path, clip)) for clip in CLIPS]
+        logits = [oracle(features(tmp_path, clip), decoder_input_ids=start).logits[0, 0, [*names]] for clip in CLIPS]
     assert [said.language for said in heard] == [names[int(token)] for token in detected]
+    likely = pytest.approx([float(each.softmax(-1).max()) for each in logits], rel=1e-4)
+    assert [said.language_probability for said in heard] == likely
     assert len({said.language for said in heard}) > 1
 
 
@@ -133,6 +139,30 @@ def test_a_clip_is_encoded_once_for_detection_and_transcription(speech: Path) ->
     llm = load(speech)
     llm.transcribe(list(CLIPS), sampling_params=SamplingParams(max_tokens=2))
     assert llm.engine.scheduler.counters.encoded_rows == len(CLIPS) * 50
+
+
+def test_recordings_are_decoded_while_there_is_room_and_told_when_done(
+    speech: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    def decode(*arguments: Any) -> Any:
+        events.append("decoded")
+        return media.decode(*arguments)
+
+    monkeypatch.setattr(transcription, "decode", decode)
+    monkeypatch.setattr(transcription, "HELD", 1.0)
+    told: dict[int, Transcription] = {}
+
+    def done(place: int, said: Transcription) -> None:
+        events.append("done")
+        told[place] = said
+
+    clips = [tone(300), b"noise", tone(500), tone(700)]
+    heard = load(speech).transcribe(clips, sampling_params=SamplingParams(max_tokens=4), done=done)
+    assert [told[place] for place in range(4)] == heard
+    held = [events[:at].count("decoded") - events[:at].count("done") for at in range(len(events))]
+    assert max(held) == 2
 
 
 def test_bad_clips_have_their_own_errors(speech: Path) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from transduce.frontend.outputs import RequestOutput as RequestOutput
     from transduce.frontend.outputs import TargetScore as TargetScore
     from transduce.llm import LLM as LLM
+    from transduce.speech.activity import VadOptions as VadOptions
     from transduce.speech.fallback import Fallback as Fallback
     from transduce.speech.transcription import Transcription as Transcription
 
@@ -42,6 +43,7 @@ _HOMES = {
     "RequestOutput": "frontend.outputs",
     "TargetScore": "frontend.outputs",
     "Fallback": "speech.fallback",
+    "VadOptions": "speech.activity",
     "Transcription": "speech.transcription",
     "CapacityError": "errors",
     "CheckpointError": "errors",

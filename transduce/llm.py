@@ -23,10 +23,13 @@ from transduce.frontend.dialogue import Dialogue, Work, once
 from transduce.frontend.frontend import Params, checked
 from transduce.frontend.load import load_frontend, load_processor
 from transduce.frontend.outputs import RequestOutput, TargetScore
+from transduce.frontend.progress import AudioBar, Bar
 from transduce.frontend.prompts import Prompt, Target, token_ids
 from transduce.media.audio import Audio
+from transduce.speech.activity import VadOptions
+from transduce.speech.asked import Speech
 from transduce.speech.fallback import Fallback
-from transduce.speech.transcription import Speech, Transcriber, Transcription, failed
+from transduce.speech.transcription import Transcriber, Transcription, failed
 
 T = TypeVar("T")
 
@@ -34,13 +37,15 @@ T = TypeVar("T")
 class LLM:
     """A loaded model. It serves one thread at a time: a call while another runs raises EngineError.
 
-    model: a folder, or a hub id. options: the fields of EngineConfig. Raises ConfigError or CheckpointError.
+    model: a folder, or a hub id. options: the fields of EngineConfig. `about`: what was chosen for the model.
+    Raises ConfigError or CheckpointError.
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
         config = from_options(model, options)
         loaded = engine.load(config)
         self.config = loaded.config
+        self.about = loaded.about
         self.engine = loaded.engine
         processor = load_processor(loaded.checkpoint, config)
         self.frontend = load_frontend(
@@ -74,17 +79,24 @@ class LLM:
         return self._run([Work(*pair) for pair in zip(several, params, strict=True)], use_tqdm)
 
     def score_target(
-        self, sources: Prompt | Sequence[Prompt], targets: Target | Sequence[Target], *, use_tqdm: bool = True
+        self,
+        sources: Prompt | Sequence[Prompt],
+        targets: Target | Sequence[Target],
+        *,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool = True,
     ) -> list[TargetScore]:
         """How likely the model finds targets that are given, each for its source; one for each pair, in their order.
 
         As many of both, or one of them for all of the others; a source is encoded once, however many targets it has.
         Text becomes the tokens that the model learnt it by, EOS among them; token ids are taken as they are. Nothing
-        edits the scores: no rule, no temperature. Errors are as in `generate`, and ConfigError for a model of speech.
+        edits the scores: no rule, no temperature. truncate_prompt_tokens: keep so many tokens of each source. Errors
+        are as in `generate`, and ConfigError for a model of speech.
         """
         scoring.check(self.frontend)
         pairs = scoring.paired(_several(sources), _several(targets))
-        return [*map(scoring.score, self._run([scoring.work(*pair) for pair in pairs], use_tqdm))]
+        params = scoring.params(truncate_prompt_tokens)
+        return [*map(scoring.score, self._run([scoring.work(*pair, params) for pair in pairs], use_tqdm))]
 
     @overload
     def transcribe(self, audio: list[Any], *args: Any, **options: Any) -> list[Transcription]: ...
@@ -102,8 +114,12 @@ class LLM:
         timestamps: bool = False,
         condition_on_previous_text: bool = True,
         fallback: Fallback | None = None,
+        vad_filter: bool | VadOptions = False,
+        word_timestamps: bool = False,
+        hallucination_silence_threshold: float | None = None,
         sampling_params: Params | None = None,
         use_tqdm: bool = True,
+        done: Callable[[int, Transcription], None] = lambda place, said: None,
     ) -> Transcription | list[Transcription]:
         """What is said in one recording (a Transcription) or in a list of them (a list), each of any length.
 
@@ -114,7 +130,16 @@ class LLM:
         A clip of one window is heard as `generate` hears it. Longer audio is heard window by window, each of which
         begins where the last segment before it ends, after that text unless condition_on_previous_text is False. A
         window that cannot be believed is decoded again, see Fallback, unless sampling_params have a temperature; a
-        clip only where `fallback` is given. sampling_params are those of each window.
+        clip only where `fallback` is given. sampling_params are those of each window. done(place, said) is called as
+        soon as a recording is transcribed, or has failed.
+
+        With vad_filter, True or VadOptions, only speech is heard, and side by side: in windows that are cut at silences
+        and are told nothing of each other. They are decoded again as those of longer audio are, and have their times.
+
+        With word_timestamps segments have `words`, and begin and end as these do; a window of longer audio begins where
+        the last word before it ends. With hallucination_silence_threshold, in seconds, segments that seem made up are
+        dropped where so much silence is beside them; a clip is heard as longer audio then. RequestError for a model
+        that writes no timestamps.
         """
         speech = Speech(
             language=language,
@@ -123,25 +148,45 @@ class LLM:
             timestamps=timestamps,
             condition_on_previous_text=condition_on_previous_text,
             fallback=fallback,
+            vad_filter=vad_filter,
+            word_timestamps=word_timestamps,
+            hallucination_silence_threshold=hallucination_silence_threshold,
         )
         transcriber = Transcriber(self.frontend, speech)
         recordings = audio if isinstance(audio, list) else [audio]
         params = _each(sampling_params, len(recordings))
-        dialogues = [transcriber.dialogue(*each) for each in zip(recordings, params, strict=True)]
-        said = self._talk(dialogues, partial(failed, language=transcriber.language), use_tqdm)
+        bar = AudioBar(len(recordings), use_tqdm)
+        dialogues = [
+            transcriber.dialogue(*each, at=partial(bar.hear, place))
+            for place, each in enumerate(zip(recordings, params, strict=True))
+        ]
+        refused = partial(failed, language=transcriber.language)
+        said = self._talk(dialogues, refused, bar, transcriber.has_room, done)
         return said if isinstance(audio, list) else said[0]
 
     def _run(self, work: Sequence[Work], progress: bool) -> list[RequestOutput]:
-        return self._talk([*map(once, work)], refused, progress)
+        return self._talk([*map(once, work)], refused, Bar(len(work), progress))
 
     def _talk(
-        self, dialogues: Sequence[Dialogue[T]], refused: Callable[[str, RequestError], T], progress: bool
+        self,
+        dialogues: Sequence[Dialogue[T]],
+        refused: Callable[[str, RequestError], T],
+        bar: Bar,
+        room: Callable[[], bool] = lambda: True,
+        done: Callable[[int, T], None] = lambda place, result: None,
     ) -> list[T]:
-        ahead = 2 * self.config.max_num_seqs
         if not dialogues:
             raise RequestError("an empty list: give at least one prompt or clip")
         batch = Batch(
-            self.engine, self.frontend, dialogues, ahead=ahead, ids=self._ids, refused=refused, progress=progress
+            self.engine,
+            self.frontend,
+            dialogues,
+            ahead=2 * self.config.max_num_seqs,
+            ids=self._ids,
+            refused=refused,
+            room=room,
+            done=done,
+            bar=bar,
         )
         with self._alone():
             results = batch.run()

@@ -12,8 +12,8 @@ from typing import Any
 from transduce import AsyncLLM, RequestOutput
 from transduce import engine as engines
 from transduce.config import EngineConfig
+from transduce.core.output import Output
 from transduce.core.plan import StepPlan, StepResult
-from transduce.core.request import Output
 from transduce.engine import Loaded
 from transduce.errors import ConfigError
 

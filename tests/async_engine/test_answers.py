@@ -116,6 +116,7 @@ def test_scores_beside_answers(shared: AsyncLLM, offline: LLM, loop: asyncio.Run
     assert all(output.prompt_logprobs == wanted.prompt_logprobs for output in outputs)
     with pytest.raises(RequestError, match="the target '' is empty"):
         loop.run(shared.score_target("hello", ""))
+    assert loop.run(shared.score_target("hello", "x", truncate_prompt_tokens=4)).output.truncated == 3
 
 
 def test_ids_and_stats(shared: AsyncLLM, loop: asyncio.Runner) -> None:
@@ -140,6 +141,6 @@ def test_ids_and_stats(shared: AsyncLLM, loop: asyncio.Runner) -> None:
 def test_what_is_known_once_ready(shared: AsyncLLM, offline: LLM) -> None:
     assert shared.state == "ready"
     assert shared.config == offline.config
-    assert (shared.about.dtype, shared.about.device) == ("float32", "cpu")
+    assert (shared.about.dtype, shared.about.device, shared.about.pages) == ("float32", "cpu", "float32")
     assert shared.about.kv_tokens > 0
     assert shared.get_tokenizer().get_vocab() == offline.get_tokenizer().get_vocab()

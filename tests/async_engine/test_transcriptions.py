@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from tests.async_engine.support import OPTIONS, PATIENCE
 from tests.folders import whisper_folder
-from tests.test_transcribe import CLIPS
+from tests.speech.test_parallel import DOUBTFUL, SHORT, joined
+from tests.test_transcribe import CLIPS, tone
 from transduce import LLM, AsyncLLM, MediaError, RequestError, SamplingParams, Transcription
 
 PARAMS = SamplingParams(max_tokens=12)
@@ -29,12 +31,18 @@ def hearing(speech: Path, loop: asyncio.Runner) -> Iterator[AsyncLLM]:
     loop.run(llm.shutdown())
 
 
-def about(said: Transcription) -> tuple[str, str | None, list[int]]:
-    return said.text, said.language, said.output.outputs[0].token_ids
+def about(said: Transcription) -> tuple[Any, ...]:
+    words = [word.word for segment in said.segments for word in segment.words or ()]
+    return said.text, said.language, said.output.outputs[0].token_ids, words
 
 
 @pytest.mark.parametrize(
-    "asked", [{}, {"language": "fr", "task": "translate", "prompt": "before"}, {"language": "de", "timestamps": True}]
+    "asked",
+    [
+        {},
+        {"language": "fr", "task": "translate", "prompt": "before"},
+        {"language": "de", "timestamps": True, "word_timestamps": True},
+    ],
 )
 def test_transcriptions_are_those_of_llm(
     asked: dict[str, Any], hearing: AsyncLLM, speech: Path, loop: asyncio.Runner
@@ -60,6 +68,41 @@ def test_transcriptions_are_those_of_llm(
     assert {said.language for stream in streams for said in stream} == {said.language for said in expected}
 
 
+def test_long_audio_is_heard_as_llm_hears_it(hearing: AsyncLLM, speech: Path, loop: asyncio.Runner) -> None:
+    long, params = tone(300, 2.3), SamplingParams(temperature=0.0, max_tokens=12)
+    expected = LLM(speech, **OPTIONS).transcribe(long, sampling_params=params)
+
+    async def twice() -> list[Transcription]:
+        async with asyncio.timeout(PATIENCE):
+            return await asyncio.gather(*(hearing.transcribe(long, sampling_params=params) for _ in range(2)))
+
+    for said in loop.run(twice()):
+        assert about(said) == about(expected)
+        assert (said.segments, said.duration) == (expected.segments, 2.3)
+    assert len({segment.seek for segment in expected.segments}) > 1
+    with pytest.raises(MediaError, match="longer than 2 s"):
+        loop.run(hearing.transcribe(long, max_seconds=2.0))
+
+
+def test_speech_between_silences_is_heard_as_llm_hears_it(
+    hearing: AsyncLLM, speech: Path, loop: asyncio.Runner
+) -> None:
+    recording, before = joined(1.0), hearing.stats.encoder_tokens
+    asked: dict[str, Any] = {"vad_filter": SHORT, "fallback": DOUBTFUL, "sampling_params": SamplingParams(max_tokens=6)}
+    llm = LLM(speech, **OPTIONS)
+    expected = llm.transcribe(recording, **asked)
+
+    async def streamed() -> list[Transcription]:
+        async with asyncio.timeout(PATIENCE):
+            return [said async for said in hearing.stream_transcription(recording, **asked)]
+
+    *parts, whole = loop.run(streamed())
+    assert (whole.text, whole.segments, whole.duration) == (expected.text, expected.segments, expected.duration)
+    assert len(parts) > 5
+    assert all(later.text.startswith(sooner.text) for sooner, later in pairwise([*parts, whole]))
+    assert hearing.stats.encoder_tokens - before == llm.engine.scheduler.counters.encoded_rows
+
+
 def test_detection_and_transcription_share_one_encoding(hearing: AsyncLLM, loop: asyncio.Runner) -> None:
     before = hearing.stats
     loop.run(hearing.transcribe(CLIPS[0], sampling_params=PARAMS, cache_salt="mine"))
@@ -77,11 +120,14 @@ def test_bad_clips_raise(hearing: AsyncLLM, loop: asyncio.Runner) -> None:
     assert hearing.live == 0
 
 
-def test_a_closed_transcription_leaves_nothing(hearing: AsyncLLM, loop: asyncio.Runner) -> None:
+@pytest.mark.parametrize("audio", [CLIPS[0], tone(300, 4.3)], ids=["clip", "long"])
+def test_a_closed_transcription_leaves_nothing(audio: Any, hearing: AsyncLLM, loop: asyncio.Runner) -> None:
     async def leave() -> None:
-        async with aclosing(hearing.stream_transcription(CLIPS[0], sampling_params=PARAMS)) as said:
+        before = asyncio.all_tasks()
+        async with aclosing(hearing.stream_transcription(audio, sampling_params=PARAMS)) as said:
             await anext(said)
-            assert hearing.live == 1
+            assert asyncio.all_tasks() > before
+        assert asyncio.all_tasks() == before
         assert hearing.live == 0
 
     loop.run(leave())

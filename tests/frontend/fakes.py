@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from transduce.config import EngineConfig
-from transduce.core.request import Delta, EncoderItem, Output, Request, RuleSpec, TokenLogprobs
+from transduce.core.output import Delta, Output, TokenLogprobs
+from transduce.core.request import EncoderItem, Request, RuleSpec
 from transduce.errors import CapacityError, MediaError
 from transduce.frontend.frontend import Frontend
 from transduce.frontend.generation_config import Defaults

@@ -1,6 +1,7 @@
 """Batches over an engine that repeats its source: order, errors, stop strings, logprobs and interruption."""
 
 import io
+import math
 import os
 import signal
 import threading
@@ -14,15 +15,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.frontend.fakes import EOS, FIRST, PAD, EchoEngine, frontend
+from transduce.core.output import Delta, Output
 from transduce.core.params import SamplingParams
-from transduce.core.request import Delta, Output
-from transduce.errors import EngineError
+from transduce.core.request import Request
+from transduce.errors import EngineError, RequestError
 from transduce.frontend import progress
 from transduce.frontend.batch import Batch
 from transduce.frontend.collector import refused
-from transduce.frontend.dialogue import Work, once
+from transduce.frontend.dialogue import Branches, Dialogue, Work, once
 from transduce.frontend.outputs import CompletionOutput, Logprob, RequestOutput
-from transduce.frontend.progress import Bar
+from transduce.frontend.progress import AudioBar, Bar
 
 
 def run(
@@ -75,6 +77,69 @@ def test_a_bad_prompt_costs_no_other_its_answer() -> None:
         "error",
         "stop",
     ]
+
+
+def test_a_dialogue_goes_on_from_what_it_hears_while_others_run() -> None:
+    def echo(*prompts: str) -> Dialogue[list[str]]:
+        heard = []
+        for prompt in prompts:
+            outputs = yield [Work(f"{prompt}{number}", SamplingParams()) for number in (1, 2)]
+            heard += [output.error or output.outputs[0].text for output in outputs]
+        return heard
+
+    def failing() -> Dialogue[list[str]]:
+        yield [Work("one", SamplingParams())]
+        raise RequestError("not like this")
+
+    engine = EchoEngine()
+    dialogues = [echo("a", "b", "c"), failing(), echo("long text")]
+    batch = Batch(
+        engine, frontend(), dialogues, ahead=4, ids=map(str, count()), refused=lambda id_, error: [str(error)]
+    )
+    assert batch.run() == [
+        ["a1", "a2", "b1", "b2", "c1", "c2"],
+        ["not like this"],
+        ["long text1", "long text2"],
+    ]
+    assert [str(error) for error in batch.errors] == ["not like this"]
+
+
+def test_branches_are_begun_when_there_is_room_and_keep_what_they_lease_until_the_next_answer() -> None:
+    class Leasing(EchoEngine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.leases: list[str] = []
+            self.most = 0
+
+        def add(self, request: Request) -> None:
+            super().add(request)
+            self.leases += [request.request_id] * request.leases
+            self.most = max(self.most, len(self.requests))
+
+        def abort(self, request_id: str) -> None:
+            self.leases.remove(request_id)
+
+    heard: dict[str, list[str]] = {}
+    engine = Leasing()
+
+    def branch(name: str) -> Dialogue[None]:
+        for number in (1, 2, 3):
+            (output,) = yield [Work(f"{name}{number}", SamplingParams(), leases=number < 3)]
+            heard.setdefault(name, []).append(output.outputs[0].text)
+            assert output.request_id in engine.leases or number == 3
+
+    def trunk(names: str, most: int) -> Dialogue[str]:
+        (output,) = yield [Work("first", SamplingParams())]
+        yield Branches(map(branch, names), most)
+        return output.outputs[0].text + "".join(each for name in names for each in heard[name])
+
+    dialogues = [trunk("abc", 2), trunk("", 2), trunk("defgh", 8)]
+    batch = Batch(engine, frontend(), dialogues, ahead=6, ids=map(str, count()), refused=lambda id_, error: str(error))
+    first, second, third = batch.run()
+    assert (first, second) == ("firsta1a2a3b1b2b3c1c2c3", "first")
+    assert third == "first" + "".join(f"{name}{number}" for name in "defgh" for number in (1, 2, 3))
+    assert (engine.leases, engine.requests) == ([], {})
+    assert 4 <= engine.most <= 6
 
 
 class Unreadable:
@@ -264,6 +329,22 @@ def test_a_bar_is_drawn_on_terminals_only(terminal: bool, shown: bool, seen: boo
     text = console.file.getvalue()
     assert ("2/3" in text and "tokens/s" in text) == seen
     assert bool(text) == seen
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_bar_of_audio_counts_what_is_heard_of_each_recording() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, no_color=True)
+    with AudioBar(3, True, console) as bar:
+        bar.hear(0, 30.0, 60.0)
+        bar.hear(1, 1200.0, math.inf)
+        bar.hear(0, 60.0, 60.0)
+        bar.update(done=1)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "0/3" in text
+    assert "1/3" in text
+    assert "1,260 s of audio, " in text
+    assert " × real time" in text
 
 
 def test_short_work_draws_no_bar() -> None:

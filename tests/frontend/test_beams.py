@@ -48,6 +48,20 @@ def test_beams_of_a_checkpoint_that_asks_for_none() -> None:
     assert resolve(SamplingParams()).beams is None
 
 
+@pytest.mark.parametrize("asked", [{"length_penalty": 2.0}, {"early_stopping": True}, {"early_stopping": "never"}])
+def test_what_compares_beams_is_refused_where_there_is_one(asked: dict[str, Any]) -> None:
+    (name,) = asked
+    for params, defaults in ((BeamSearchParams(**asked), {}), (BeamSearchParams(beam_width=1, **asked), BEAMS)):
+        with pytest.raises(RequestError, match=f"{name}=.* is for beams, and there is one; give beam_width > 1"):
+            resolve(params, **defaults)
+    assert resolve(BeamSearchParams(beam_width=2, **asked)).beams is not None
+
+
+@pytest.mark.parametrize("asked", [{"length_penalty": 1.0}, {"length_penalty": 0}, {"early_stopping": False}])
+def test_what_asks_for_nothing_is_taken_where_there_is_one_beam(asked: dict[str, Any]) -> None:
+    assert resolve(BeamSearchParams(**asked)).beams is None
+
+
 def test_beams_are_drawn_where_sampling_is_asked_for() -> None:
     drawn = [
         resolve(SamplingParams(seed=1), num_beams=4, do_sample=True),
@@ -65,8 +79,11 @@ def test_beams_are_drawn_where_sampling_is_asked_for() -> None:
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_more_answers_than_beams_are_refused(width: int) -> None:
-    with pytest.raises(RequestError, match=f"num_return_sequences=4: at most as many as beams, and beam_width={width}"):
+    with pytest.raises(RequestError, match=rf"num_return_sequences=4: at most as many as beams \(beam_width={width}\)"):
         resolve(BeamSearchParams(beam_width=width, num_return_sequences=4))
+    scored = BeamSearchParams(beam_width=4, num_return_sequences=4, max_tokens=0, prompt_logprobs=0)
+    with pytest.raises(RequestError, match="max_tokens=0 leaves one"):
+        resolve(scored)
 
 
 def test_log_probabilities_are_normalised_again_where_beams_compare_them() -> None:

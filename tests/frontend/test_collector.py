@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.frontend.fakes import EOS, FIRST, EchoEngine, frontend
+from transduce.core.output import Delta, Output
 from transduce.core.params import BeamSearchParams, SamplingParams
-from transduce.core.request import Delta, Output
 from transduce.frontend.collector import Collector
 from transduce.frontend.outputs import CompletionOutput, RequestOutput
 from transduce.models.base import Decode

@@ -11,7 +11,7 @@ from tests.frontend.fakes import BOS, EOS, FIRST, ROWS, VOCABULARY, ByteTokenize
 from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.core.request import Beams, RuleSpec, Span, Stopping
 from transduce.errors import CapacityError, MediaError, RequestError
-from transduce.frontend.frontend import Frontend, Job
+from transduce.frontend.frontend import Frontend, Job, Params
 from transduce.frontend.generation_config import Defaults
 from transduce.frontend.readers import LONG
 
@@ -96,7 +96,7 @@ def test_without_positions_new_tokens_are_bounded_by_the_pool() -> None:
     [
         ("", RequestError, "the prompt '' is empty"),
         ("  \n", RequestError, "is empty"),
-        ([], RequestError, r"the prompt \(\) is empty"),
+        ([], RequestError, r"the prompt \[\] is empty"),
         (
             [5, VOCABULARY],
             RequestError,
@@ -106,11 +106,32 @@ def test_without_positions_new_tokens_are_bounded_by_the_pool() -> None:
         ({"encoder_prompt": "hi", "decoder_prompt": [999]}, RequestError, "the decoder prompt has token id 999"),
         ("x" * 64, CapacityError, "65 tokens and the model takes 64.*truncate_prompt_tokens=64"),
         ({"encoder_prompt": "hi", "decoder_prompt": "x" * 64}, CapacityError, "decoder prompt has 65 tokens"),
+        (
+            {"encoder_prompt": "hi", "decoder_prompt": "x", "target": [5] * 64},
+            CapacityError,
+            "the target has 64 tokens and stands behind 2; the model has 64 positions: shorten it to 62",
+        ),
     ],
 )
 def test_a_prompt_that_cannot_be_run_is_refused(prompt: object, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         job(prompt)
+
+
+@pytest.mark.parametrize(
+    ("params", "beams", "said"),
+    [
+        (SamplingParams(n=65), 1, "n=65"),
+        (SamplingParams(n=1, best_of=65), 1, "best_of=65"),
+        (BeamSearchParams(beam_width=65), 1, "beam_width=65"),
+        (SamplingParams(), 65, "generation_config.json has num_beams=65"),
+        (BeamSearchParams(), 65, "generation_config.json has num_beams=65"),
+    ],
+)
+def test_more_answers_than_run_at_once_are_blamed_on_who_asks_for_them(params: Params, beams: int, said: str) -> None:
+    asking = frontend(defaults=Defaults(decoder_start_token_id=BOS, num_beams=beams))
+    with pytest.raises(CapacityError, match=f"^{said}: at most max_num_seqs=64 hypotheses run at once"):
+        asking.job("r", "hi", params)
 
 
 def test_audio_that_is_none_is_refused() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.frontend.fakes import ByteTokenizer
 from tests.frontend.test_detokenizer import TOKENIZERS
-from transduce.core.request import TokenLogprobs
+from transduce.core.output import TokenLogprobs
 from transduce.frontend.detokenizer import REPLACEMENT
 from transduce.frontend.logprobs import Tables
 

@@ -82,6 +82,7 @@ def test_prompts_to_a_speech_model(prompt: object, data: object, decoder: object
 def test_a_salt_is_kept() -> None:
     assert parse({"prompt": "text", "cache_salt": "mine"}, None).salt == "mine"
     assert parse({"encoder_prompt": "text", "cache_salt": "mine"}, None).salt == "mine"
+    assert parse({"encoder_prompt": {"prompt": "text", "cache_salt": "mine"}}, None).salt == "mine"
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,10 @@ def test_a_salt_is_kept() -> None:
         ({"prompt": "hi", "cache_salt": 3}, None, "cache_salt=3"),
         ({"prompt": "hi", "multi_modal_data": {"audio": 1}}, None, "encoder takes text"),
         ({"decoder_prompt": "hi"}, None, 'needs an "encoder_prompt"'),
+        ({"prompt": "C", "target": "N"}, None, '^"target" needs an "encoder_prompt"'),
+        ({"encoder_prompt": None}, None, '^a pair needs an "encoder_prompt"'),
+        ({"encoder_prompt": "C", "target": None}, None, "target None of type NoneType: give a text"),
+        ({"encoder_prompt": {"prompt": "C", "cache_salt": 3}}, None, "cache_salt=3"),
         ({"encoder_prompt": "hi", "decoder_prompt": 3}, None, "decoder prompt 3 of type int"),
         ({"encoder_prompt": "hi", "prompt": "more"}, None, 'no key "prompt"'),
         ({"encoder_prompt": "hi", "decoder_prompt": {"text": "more"}}, None, 'no key "text"'),

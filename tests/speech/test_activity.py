@@ -82,7 +82,7 @@ def test_spans_are_those_of_silero(
 @given(
     any_probabilities, st.sampled_from([0.0, 0.1, 0.4]), st.sampled_from([0.0, 0.16, 2.0]), st.integers(0, FRAME - 1)
 )
-@example([HIGH] + [LOW] * 20 + [HIGH] * 60 + [LOW] * 20 + [HIGH], 0.4, 2.0, 0)  # one cut is not enough
+@example([HIGH] + [LOW] * 20 + [HIGH] * 60 + [LOW] * 20 + [HIGH] + SILENCE * 3, 0.4, 2.0, 0)  # one cut is not enough
 def test_no_speech_is_lost_and_little_is_open(
     probabilities: list[float], pad: float, min_silence: float, missing: int
 ) -> None:

@@ -1,8 +1,10 @@
 """Formats of transcripts against what they should look like, and layouts against their limits."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -79,6 +81,12 @@ def test_verbose_json() -> None:
     assert written("segment") == {**about, "text": "Né à", "segments": [listed]}
     assert written("word") == {**about, "text": "Né à", "words": words}
     assert written("segment", "word") == {**about, "text": "Né à", "segments": [listed], "words": words}
+
+
+def test_what_a_model_does_not_say_is_null() -> None:
+    said = replace(segment(" Hi.", 0, 1), no_speech_prob=math.nan)
+    (listed,) = json.loads(verbose_json([said], task="transcribe", language="en", duration=1.0))["segments"]
+    assert (listed["no_speech_prob"], listed["text"]) == (None, " Hi.")
 
 
 def test_cue_has_the_times_of_its_words() -> None:

@@ -8,7 +8,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from functools import partial
 from itertools import count
@@ -21,6 +21,7 @@ from transduce.async_engine.messages import Abort, Finish, Load, Start, Step, ad
 from transduce.async_engine.process import ABSENT, State, Supervisor
 from transduce.async_engine.stats import Stats
 from transduce.async_engine.streams import News, Stream
+from transduce.async_engine.told import told
 from transduce.config import EngineConfig, from_options
 from transduce.core.params import SamplingParams
 from transduce.engine import About
@@ -34,8 +35,10 @@ from transduce.frontend.outputs import RequestOutput, TargetScore
 from transduce.frontend.prompts import Prompt, Target
 from transduce.media.audio import Audio
 from transduce.runtime.checkpoint import open_checkpoint
+from transduce.speech.activity import VadOptions
+from transduce.speech.asked import Speech
 from transduce.speech.fallback import Fallback
-from transduce.speech.transcription import Speech, Transcriber, Transcription
+from transduce.speech.transcription import Tell, Transcriber, Transcription
 
 
 class AsyncLLM:
@@ -65,6 +68,7 @@ class AsyncLLM:
         self._starting = asyncio.Lock()
         self._live: dict[str, Stream] = {}
         self._by_key: dict[str, Stream] = {}
+        self._leases: dict[str, str] = {}
         self._keys = map(str, count())
         self._earlier = Stats()
 
@@ -164,11 +168,14 @@ class AsyncLLM:
             if stream.begun:
                 self._engine.send(Abort(stream.key))
 
-    async def score_target(self, source: Prompt, target: Target, *, owner: str = "") -> TargetScore:
+    async def score_target(
+        self, source: Prompt, target: Target, *, truncate_prompt_tokens: int | None = None, owner: str = ""
+    ) -> TargetScore:
         """How likely the model finds a target for a source, as LLM.score_target has it. Errors are as in `generate`."""
         await self.check_health()
         scoring.check(self.frontend)
-        return scoring.score(await self._answer(scoring.work(source, target), owner))
+        work = scoring.work(source, target, scoring.params(truncate_prompt_tokens))
+        return scoring.score(await self._answer(work, owner))
 
     async def transcribe(
         self,
@@ -180,12 +187,19 @@ class AsyncLLM:
         timestamps: bool = False,
         condition_on_previous_text: bool = True,
         fallback: Fallback | None = None,
+        vad_filter: bool | VadOptions = False,
+        word_timestamps: bool = False,
+        hallucination_silence_threshold: float | None = None,
         sampling_params: Params | None = None,
         max_seconds: float | None = None,
         owner: str = "",
         cache_salt: str | None = None,
+        tell: Tell | None = None,
     ) -> Transcription:
-        """As LLM.transcribe. max_seconds: longer audio is refused. cache_salt: see `frontend.prompts.Parts`."""
+        """As LLM.transcribe. max_seconds: longer audio is refused. cache_salt: see `frontend.prompts.Parts`.
+
+        tell: is told what has been heard so far, in any thread; `stream_transcription` yields it.
+        """
         await self.check_health()
         speech = Speech(
             language=language,
@@ -194,40 +208,43 @@ class AsyncLLM:
             timestamps=timestamps,
             condition_on_previous_text=condition_on_previous_text,
             fallback=fallback,
+            vad_filter=vad_filter,
+            word_timestamps=word_timestamps,
+            hallucination_silence_threshold=hallucination_silence_threshold,
             max_seconds=max_seconds,
             salt=cache_salt,
         )
         params = SamplingParams() if sampling_params is None else checked(sampling_params)
-        dialogue = Transcriber(self.frontend, speech).dialogue(audio, params)
-        return await converse(dialogue, partial(self._answer, owner=owner))
+        dialogue = Transcriber(self.frontend, speech).dialogue(audio, params, tell)
+        return await converse(dialogue, partial(self._answer, owner=owner), self._release)
 
-    async def stream_transcription(
+    def stream_transcription(
         self,
         audio: Audio,
         language: str | None = None,
         task: str = "transcribe",
         prompt: str | None = None,
-        *,
-        timestamps: bool = False,
-        sampling_params: Params | None = None,
-        owner: str = "",
-        cache_salt: str | None = None,
+        **options: Any,
     ) -> AsyncGenerator[Transcription, None]:
-        """What is said in a clip of one window as far as it has been heard, time and again. See `transcribe`."""
-        await self.check_health()
-        speech = Speech(language=language, task=task, prompt=prompt, timestamps=timestamps, salt=cache_salt)
-        transcriber = Transcriber(self.frontend, speech)
-        spoken = transcriber.language
-        if transcriber.detects:
-            spoken = transcriber.detected(await self._answer(transcriber.detection(audio), owner))
-        work = transcriber.work(audio, spoken, SamplingParams() if sampling_params is None else sampling_params)
-        async with aclosing(self._run(work, owner, True)) as outputs:
-            async for output in outputs:
-                yield transcriber.result(output, spoken)
+        """What has been heard so far, time and again, and at last all of it: each text begins the next one.
+
+        A clip comes token by token, or in one go where a `fallback` may decode it again; longer audio window by window.
+        options: those of `transcribe`.
+        """
+        return told(lambda tell: self.transcribe(audio, language, task, prompt, tell=tell, **options))
 
     async def _answer(self, work: Work, owner: str) -> RequestOutput:
-        async with aclosing(self._run(work, owner, False)) as outputs:
-            return await anext(outputs)
+        async with aclosing(self._run(work, owner, work.tell is not None)) as outputs:
+            while not (output := await anext(outputs)).finished:
+                assert work.tell is not None, "nobody asked for what is not finished"
+                work.tell(output)
+            return output
+
+    def _release(self, outputs: Iterable[RequestOutput]) -> None:
+        """Nobody asks about their encoder inputs again."""
+        for output in outputs:
+            if (key := self._leases.pop(output.request_id, None)) is not None:
+                self._engine.send(Abort(key))
 
     async def _run(
         self, work: Work, owner: str, every: bool, request_id: str | None = None
@@ -241,7 +258,9 @@ class AsyncLLM:
             job = await asyncio.get_running_loop().run_in_executor(reader, read)
             await self.check_health()
             stream.begin(Collector(job, arrived, streamed=every))
-            self._engine.send(added(job, stream.key, owner, every))
+            self._engine.send(added(job, stream.key, owner, every, work.leases))
+            if work.leases:
+                self._leases[name] = stream.key
             if stream.aborted:
                 self._engine.send(Abort(stream.key))
             while stream.open:
@@ -256,9 +275,13 @@ class AsyncLLM:
         stream = self._live[name] = self._by_key[key] = Stream(key, every)
         try:
             yield name, stream
+        except Exception:
+            self._leases.pop(name, None)  # the engine has none of a request that failed
+            raise
         finally:
             del self._live[name], self._by_key[key]
             if stream.begun and not stream.finished:
+                self._leases.pop(name, None)
                 self._engine.send(Abort(key))
 
     # What the engine says

@@ -10,7 +10,8 @@ from logging import LogRecord
 from transduce.async_engine.stats import Stats
 from transduce.config import EngineConfig
 from transduce.core.capacity import Room
-from transduce.core.request import Output, Request
+from transduce.core.output import Output
+from transduce.core.request import Request
 from transduce.engine import About, Loaded
 from transduce.errors import RequestError, TransduceError
 from transduce.frontend.frontend import Job, Params
@@ -47,7 +48,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Nobody waits for the request any more."""
+    """Nobody waits for the request any more, nor needs what it leases."""
 
     request_id: str
 
@@ -91,9 +92,10 @@ def portable(params: Params) -> Params:
     return params
 
 
-def added(job: Job, key: str, owner: str, every: bool) -> Add:
+def added(job: Job, key: str, owner: str, every: bool, leases: bool) -> Add:
     """The engine's names for requests are its own: a name is free for the next request before the engine has heard."""
-    return Add(replace(job.request, request_id=key, owner=owner), quiet=not every and not job.stop_strings)
+    request = replace(job.request, request_id=key, owner=owner, leases=leases)
+    return Add(request, quiet=not every and not job.stop_strings)
 
 
 ToEngine = Add | Finish | Abort

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from transduce.core.request import Output
+from transduce.core.output import Output
 from transduce.errors import EngineError, TransduceError
 from transduce.frontend.collector import Collector, Ends
 from transduce.frontend.outputs import RequestOutput

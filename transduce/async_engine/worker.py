@@ -13,7 +13,7 @@ from typing import Any
 
 from transduce.async_engine.messages import Abort, Add, Failed, Finish, Ready, Start, Step, ToEngine
 from transduce.async_engine.stats import stats_of
-from transduce.core.request import Output
+from transduce.core.output import Output
 from transduce.engine import Engine
 from transduce.errors import EngineError, RequestError, TransduceError
 

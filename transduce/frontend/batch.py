@@ -7,17 +7,18 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import FrameType
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from transduce.core.request import Output, Request, RuleSpec
+from transduce.core.output import Output
+from transduce.core.request import Request, RuleSpec
 from transduce.errors import RequestError, TransduceError
 from transduce.frontend.collector import Collector, refused
-from transduce.frontend.dialogue import Dialogue, Done, Work, advance
+from transduce.frontend.dialogue import Branches, Dialogue, Done, Work, advance
 from transduce.frontend.frontend import Frontend, Job
 from transduce.frontend.outputs import RequestOutput
 from transduce.frontend.progress import Bar
@@ -36,20 +37,35 @@ class Engine(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Talk(Generic[T]):
-    """An open dialogue. asked: how much Work runs or waits for it. outputs: of that, by its place."""
+class _Talk:
+    """An open dialogue: the batch's `index`th, or a branch of that. trunk: the dialogue that waits for a branch.
 
-    dialogue: Dialogue[T]
+    asked: how much Work runs or waits for it. outputs: of that, by its place. branches: what more it waits for, of
+    which so many are `open`. leases: requests of that Work that have them. before: those of the Work before.
+    """
+
+    dialogue: Dialogue[Any]
+    index: int
+    trunk: "_Talk | None" = None
     asked: int = 0
     outputs: dict[int, RequestOutput] = field(default_factory=dict)
+    branches: Branches | None = None
+    open: int = 0
+    leases: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
+
+    @property
+    def room(self) -> bool:
+        """Whether it may have another branch."""
+        return self.branches is not None and self.open < self.branches.most
 
 
 class Batch(Generic[T]):
     """One run of some dialogues. `ahead`: requests the engine is given at once, so that it never waits; dialogues are
-    begun when it could take more.
+    begun when it could take more, and there is room for what they hold: there is when none is open.
 
-    ids: fresh request ids. refused: a dialogue's result where it raises RequestError, for a fresh id. progress: whether
-    to show a bar when it takes long.
+    ids: fresh request ids. refused: a dialogue's result where it raises RequestError, for a fresh id. done: told of a
+    dialogue's place and result when it ends. bar: what shows how far it is.
     """
 
     def __init__(
@@ -61,7 +77,9 @@ class Batch(Generic[T]):
         ahead: int,
         ids: Iterator[str],
         refused: Callable[[str, RequestError], T],
-        progress: bool = False,
+        room: Callable[[], bool] = lambda: True,
+        done: Callable[[int, T], None] = lambda index, result: None,
+        bar: Bar | None = None,
     ) -> None:
         self._engine = engine
         self._frontend = frontend
@@ -69,10 +87,13 @@ class Batch(Generic[T]):
         self._ahead = ahead
         self._ids = ids
         self._refused = refused
-        self._bar = Bar(len(dialogues), progress)
-        self._talks: dict[int, _Talk[T]] = {}
-        self._waiting: deque[tuple[int, int, Work]] = deque()
-        self._live: dict[str, tuple[int, int, Collector]] = {}
+        self._room = room
+        self._done = done
+        self._bar = bar or Bar(len(dialogues), shown=False)
+        self._branching: list[_Talk] = []
+        self._waiting: deque[tuple[_Talk, int, Work]] = deque()
+        self._live: dict[str, tuple[_Talk, int, Collector]] = {}
+        self._leases: set[str] = set()
         self._results: dict[int, T] = {}
         self.errors: list[TransduceError] = []
         """Why prompts have no answer."""
@@ -85,56 +106,91 @@ class Batch(Generic[T]):
         """
         try:
             with _interruptible() as interrupted, self._bar:
-                while self._silent or self._waiting or self._live:
+                while self._silent or self._branching or self._waiting or self._live:
                     self._fill(interrupted)
                     for output in self._engine.step() if self._live else ():
                         self._take(output)
                     if interrupted():
                         raise KeyboardInterrupt
         finally:
-            for request_id in self._live:
+            for request_id in {*self._live, *self._leases}:
                 self._engine.abort(request_id)
         return [result for _, result in sorted(self._results.items(), key=itemgetter(0))]
 
     def _fill(self, interrupted: Callable[[], bool]) -> None:
         """Dialogues that have begun go first: they hold what they have heard."""
-        while (self._waiting or self._silent) and len(self._live) < self._ahead and not interrupted():
+        while len(self._live) < self._ahead and not interrupted():
             if self._waiting:
                 self._admit(*self._waiting.popleft())
-            else:
+            elif trunk := next((talk for talk in self._branching if talk.room), None):
+                self._branch(trunk)
+            elif self._silent and self._room():
                 index, dialogue = self._silent.popleft()
-                self._talks[index] = _Talk(dialogue)
-                self._listen(index, None)
+                self._listen(_Talk(dialogue, index), None)
+            else:
+                return
 
-    def _listen(self, index: int, outputs: Sequence[RequestOutput] | None) -> None:
+    def _branch(self, trunk: _Talk) -> None:
+        """Begin the next branch, if there is one."""
+        assert trunk.branches is not None
+        dialogue = next(trunk.branches.dialogues, None)
+        if dialogue is None:
+            trunk.branches = None
+            self._branching.remove(trunk)
+            self._rejoin(trunk)
+        else:
+            trunk.open += 1
+            self._listen(_Talk(dialogue, trunk.index, trunk), None)
+
+    def _rejoin(self, trunk: _Talk) -> None:
+        if trunk.branches is None and not trunk.open:
+            self._listen(trunk, [])
+
+    def _listen(self, talk: _Talk, outputs: Sequence[RequestOutput] | None) -> None:
         """Let a dialogue say what follows from the outputs."""
         try:
-            said = advance(self._talks[index].dialogue, outputs)
+            said = advance(talk.dialogue, outputs)
         except RequestError as error:
+            assert talk.trunk is None, "a branch raises no RequestError"
             self.errors.append(error)
             said = Done(self._refused(next(self._ids), error))
-        if isinstance(said, Done):
-            del self._talks[index]
-            self._results[index] = said.result
-            self._bar.update(done=1)
-        else:
-            assert said, "a dialogue asks for something, or is over"
-            self._talks[index].asked = len(said)
-            self._waiting += ((index, place, work) for place, work in enumerate(said))
+        match said:
+            case Done(result):
+                self._end(talk, result)
+            case Branches():
+                talk.branches = said
+                self._branching.append(talk)
+            case _:
+                assert said, "a dialogue asks for something, or is over"
+                talk.asked = len(said)
+                self._waiting += ((talk, place, work) for place, work in enumerate(said))
 
-    def _admit(self, index: int, place: int, work: Work) -> None:
+    def _end(self, talk: _Talk, result: Any) -> None:
+        self._release(talk.before)
+        if talk.trunk is None:
+            self._results[talk.index] = result
+            self._bar.update(done=1)
+            self._done(talk.index, result)
+        else:
+            talk.trunk.open -= 1
+            self._rejoin(talk.trunk)
+
+    def _admit(self, talk: _Talk, place: int, work: Work) -> None:
         request_id, arrived = next(self._ids), time.time()
         try:
             job = self._frontend.job(request_id, work.prompt, work.params, work.options)
-            self._engine.add(_constrained(job, index))
+            self._engine.add(replace(_constrained(job, talk.index), leases=work.leases))
         except RequestError as error:
             self.errors.append(error)
-            self._answer(index, place, refused(request_id, error))
+            self._answer(talk, place, refused(request_id, error))
         else:
-            self._live[request_id] = index, place, Collector(job, arrived)
+            self._live[request_id] = talk, place, Collector(job, arrived)
+            if work.leases:
+                talk.leases.append(request_id)
+                self._leases.add(request_id)
 
     def _take(self, output: Output) -> None:
-        index, place, collector = self._live[output.request_id]
+        talk, place, collector = self._live[output.request_id]
         for end in collector.add(output):
             self._engine.finish(output.request_id, end.index, end.at)
         self._bar.update(output_tokens=sum(len(delta.tokens) for delta in output.deltas))
@@ -143,14 +199,20 @@ class Batch(Generic[T]):
             if collector.error is not None:
                 self.errors.append(collector.error)
             self._bar.update(input_tokens=collector.job.input_tokens)
-            self._answer(index, place, collector.result())
+            self._answer(talk, place, collector.result())
 
-    def _answer(self, index: int, place: int, output: RequestOutput) -> None:
-        talk = self._talks[index]
+    def _answer(self, talk: _Talk, place: int, output: RequestOutput) -> None:
         talk.outputs[place] = output
         if len(talk.outputs) == talk.asked:
             outputs, talk.outputs = [talk.outputs[at] for at in range(talk.asked)], {}
-            self._listen(index, outputs)
+            self._release(talk.before)
+            talk.before, talk.leases = talk.leases, []
+            self._listen(talk, outputs)
+
+    def _release(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            self._leases.remove(request_id)
+            self._engine.abort(request_id)
 
 
 def _constrained(job: Job, index: int) -> Request:

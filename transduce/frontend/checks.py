@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
+from transduce.core.params import BeamSearchParams, GenerationParams, SamplingParams
 from transduce.errors import CapacityError, RequestError
+from transduce.frontend.generation_config import FILE
 from transduce.frontend.prompts import Ids, shown
 
 MOST_PER_TOKEN = 256
@@ -33,3 +35,24 @@ def check_vocabulary(name: str, ids: Ids, size: int) -> None:
     for token in ids:
         if not 0 <= token < size:
             raise RequestError(f"the {name} has token id {token}; this model's go from 0 to {size - 1}")
+
+
+def check_width(params: GenerationParams, width: int, most: int) -> None:
+    """Raise for more hypotheses than may run at once, under the name of what asks for them."""
+    if width > most:
+        raise CapacityError(
+            f"{_asking(params, width)}={width}: at most max_num_seqs={most} hypotheses run at once; lower it, or raise "
+            "max_num_seqs (--max-num-seqs)"
+        )
+
+
+def _asking(params: GenerationParams, width: int) -> str:
+    match params:
+        case BeamSearchParams(beam_width=int()):
+            return "beam_width"
+        case SamplingParams(best_of=best) if best == width:
+            return "best_of"
+        case SamplingParams(n=n) if n == width:
+            return "n"
+        case _:
+            return f"{FILE} has num_beams"

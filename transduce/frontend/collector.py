@@ -8,13 +8,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from transduce.core.output import Delta, FinishReason, Output, TokenLogprobs, Weights
 from transduce.core.params import SamplingParams
-from transduce.core.request import Delta, FinishReason, Output, TokenLogprobs
 from transduce.errors import TransduceError
 from transduce.frontend.detokenizer import Detokenizer
 from transduce.frontend.frontend import Job
 from transduce.frontend.logprobs import Tables
-from transduce.frontend.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+from transduce.frontend.outputs import Alignment, CompletionOutput, Logprob, RequestMetrics, RequestOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Collector:
         probing = scored is not None and scored.targets is not None
         self._scored = None if scored is None or probing else Tables(job.decode, prompt[: scored.start])
         self._no_speech: float | None = None
+        self._said: list[float] = []
+        self._weights: list[Weights] = []
         self._metrics = RequestMetrics(arrived)
         self.error: TransduceError | None = None
         """Why there is no answer."""
@@ -58,6 +62,9 @@ class Collector:
         self.error = self.error or output.error
         if self._scored is not None:
             self._scored.extend(output.scored, last=False)
+        elif self.job.request.attention is not None:
+            self._said += [each.logprob for each in output.scored]
+            self._weights += output.weights
         elif output.scored:
             self._no_speech = math.exp(output.scored[0].logprob)
         ends = [end for delta in output.deltas if (end := self._hypotheses[delta.index].add(delta)) is not None]
@@ -93,6 +100,8 @@ class Collector:
             prompt_logprobs=None if job.params.prompt_logprobs is None else self._prompt_logprobs(),
             error=None if self.error is None else str(self.error),
             no_speech_prob=self._no_speech,
+            alignment=self._alignment() if self.finished and self._weights else None,
+            encoder_rows=sum(each.rows for each in job.request.inputs),
         )
 
     def _answers(self, cut: FinishReason | None) -> list[CompletionOutput]:
@@ -102,6 +111,11 @@ class Collector:
             return made
         best = sorted(self._hypotheses, key=lambda each: each.mean, reverse=True)[: params.n if self.finished else 0]
         return [replace(made[each.index], index=rank) for rank, each in enumerate(best)]
+
+    def _alignment(self) -> Alignment:
+        scored = self.job.request.scored
+        assert scored is not None
+        return Alignment(scored.start, self._said, np.concatenate(self._weights, axis=1))
 
     def _prompt_logprobs(self) -> list[Mapping[int, Logprob] | None]:
         scored, prompt = self.job.request.scored, self.job.request.prompt

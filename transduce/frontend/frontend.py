@@ -17,7 +17,7 @@ from transduce.core.guided import Guided
 from transduce.core.params import BeamSearchParams, GenerationParams, SamplingParams
 from transduce.core.request import EncoderInput, EncoderItem, Request, RuleSpec, Scored, Span
 from transduce.errors import CapacityError, RequestError, TransduceError
-from transduce.frontend.checks import check_length, check_texts, check_vocabulary
+from transduce.frontend.checks import check_length, check_texts, check_vocabulary, check_width
 from transduce.frontend.generation_config import Defaults
 from transduce.frontend.guided import Guidance
 from transduce.frontend.prompts import Ids, Media, Parts, parse, shown
@@ -123,15 +123,19 @@ class Frontend:
         self, request_id: str, params: Params, parts: Parts, source: _Source, options: Mapping[str, object]
     ) -> Job:
         before, rules, probe = self._start(parts.decoder, options)
-        if probe is not None and params.prompt_logprobs is not None:
+        aligning = probe is not None and probe.attention is not None
+        assert not aligning or params.max_tokens == 0, "a text that is given is not gone on with"
+        if probe is not None and params.prompt_logprobs is not None and not aligning:
             raise RequestError(
                 f"prompt_logprobs={params.prompt_logprobs} cannot be had beside no_speech; leave one out"
             )
         start = (*before, *self._target(parts.target))
-        name = "decoder prompt" if parts.target is None else "target, behind its start,"
-        most = self._most(name, len(start), follows=params.max_tokens != 0)
-        room = max(1, self.room(len(start), source.item.rows, self.resolver.width(params))) if most is None else most
-        first = 1 if parts.target is None else len(before)
+        target = None if parts.target is None else len(start) - len(before)
+        most = self._most(len(start), target, follows=params.max_tokens != 0)
+        width = self.resolver.width(params)
+        check_width(params, width, self.config.max_num_seqs)
+        room = max(1, self.room(len(start), source.item.rows, width)) if most is None else most
+        first = probe or (1 if parts.target is None else len(before))
         decoding = self.resolver.resolve(params, len(start), room, most, first, source.ids)
         decode = self.processor.decoding(params.skip_special_tokens, options)
         if decode is None and decoding.stop_strings:
@@ -147,7 +151,7 @@ class Frontend:
                 width=decoding.width,
                 beams=decoding.beams,
                 logprobs=0 if probe and decoding.logprobs is None else decoding.logprobs,
-                scored=probe or decoding.scored,
+                scored=decoding.scored,
                 rules=(*decoding.rules, *rules),
             ),
             params=params,
@@ -176,7 +180,7 @@ class Frontend:
 
     def _text(self, source: str | Ids, keep: int | None) -> _Source:
         if not (source.strip() if isinstance(source, str) else source):
-            raise RequestError(f"the prompt {shown(source)} is empty; give at least one word or token id")
+            raise RequestError(f"the prompt {shown(_listed(source))} is empty; give at least one word or token id")
         ids = self._source_ids(source, keep) if isinstance(source, str) else source
         check_vocabulary("prompt", ids, self.spec.source_vocab)
         kept = ids if keep is None else self._truncated(ids, keep)
@@ -221,7 +225,7 @@ class Frontend:
         if target is None:
             return ()
         if not (target.strip() if isinstance(target, str) else target):
-            raise RequestError(f"the target {shown(target)} is empty; give at least one word or token id")
+            raise RequestError(f"the target {shown(_listed(target))} is empty; give at least one word or token id")
         if isinstance(target, str):
             check_length("target", target, self.config.max_model_len)
             with self.readers.alone(target) as processor:
@@ -229,14 +233,24 @@ class Frontend:
         check_vocabulary("target", target, self.spec.target_vocab)
         return target
 
-    def _most(self, name: str, prompt: int, follows: bool) -> int | None:
-        """New tokens that the positions allow, None: any number. A last token needs none: nothing follows it."""
-        if self.config.max_model_len is None:
+    def _most(self, prompt: int, target: int | None, follows: bool) -> int | None:
+        """New tokens that the positions allow, None: any number. A last token needs none: nothing follows it.
+
+        prompt: decoder tokens, of which the last `target` ones are a target, if there is one.
+        """
+        positions = self.config.max_model_len
+        if positions is None:
             return None
-        most = self.config.max_model_len + 1 - follows
-        if prompt > most:
-            raise CapacityError(f"the {name} has {prompt} tokens and the model takes {most}; shorten it")
-        return self.config.max_model_len - prompt + 1
+        most = positions + 1 - follows
+        if prompt > most and target is None:
+            raise CapacityError(f"the decoder prompt has {prompt} tokens and the model takes {most}; shorten it")
+        if prompt > most and target is not None:
+            raise CapacityError(
+                f"the target has {target} tokens and stands behind {prompt - target}; the model has {positions} "
+                f"positions{'' if follows else ', and the last token needs none'}: "
+                f"shorten it to {max(0, most - prompt + target)}"
+            )
+        return positions - prompt + 1
 
     def _words(self, word: str) -> Sequence[Ids]:
         """A word as the start of a text, and as one within."""
@@ -266,6 +280,11 @@ def checked(params: Any) -> Params:
             "use SamplingParams(...), or a list with one for each prompt"
         )
     return params
+
+
+def _listed(given: str | Ids) -> str | list[int]:
+    """As users write it."""
+    return given if isinstance(given, str) else [*given]
 
 
 def _one_at_a_time(decode: Decode, lock: Lock) -> Decode:

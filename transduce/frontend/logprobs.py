@@ -7,7 +7,7 @@ text's tokens, joined, are the text.
 
 from collections.abc import Sequence
 
-from transduce.core.request import TokenLogprobs
+from transduce.core.output import TokenLogprobs
 from transduce.frontend.detokenizer import TextStream
 from transduce.frontend.outputs import Logprob
 from transduce.models.base import Decode

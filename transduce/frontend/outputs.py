@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from transduce.core.request import FinishReason
+from transduce.core.output import FinishReason, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,19 @@ class RequestMetrics:
     finished_time: float | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    """Where in the audio a text is heard.
+
+    logprobs: of each of its tokens, with only text to choose from. weights: float32 [heads, tokens, rows], what some of
+    the decoder's heads look at while it reads all its tokens, of which those of the text begin at `start`.
+    """
+
+    start: int
+    logprobs: list[float]
+    weights: Weights
+
+
 @dataclass(frozen=True, slots=True)
 class RequestOutput:
     """What became of one prompt.
@@ -58,6 +71,7 @@ class RequestOutput:
     truncated: source tokens that truncate_prompt_tokens cut. prompt_logprobs: None unless asked for; of each of
     prompt_token_ids, the first ones None. error: why there is no answer; `outputs` then hold one
     with finish_reason "error". no_speech_prob: how likely the audio holds no speech, where that was asked for.
+    alignment: the same of a text. encoder_rows: that the encoder makes of the source, or found in its cache.
     """
 
     request_id: str
@@ -72,6 +86,8 @@ class RequestOutput:
     prompt_logprobs: list[Mapping[int, Logprob] | None] | None = None
     error: str | None = None
     no_speech_prob: float | None = None
+    alignment: Alignment | None = None
+    encoder_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

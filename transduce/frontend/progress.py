@@ -1,10 +1,11 @@
-"""A progress bar for long work in a terminal: requests done, input and output tokens per second.
+"""Progress bars for long work in a terminal: requests done, and tokens or seconds of audio per second.
 
 Owns what is shown and when. Knows no engine.
 """
 
 from time import perf_counter
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -47,13 +48,19 @@ class Bar:
             self._drawn = now
             self._draw(now - self._started)
 
+    @property
+    def _completed(self) -> float:
+        return self._done
+
+    def _speed(self, seconds: float) -> str:
+        return f"in {self._input / seconds:,.0f} tokens/s, out {self._output / seconds:,.0f} tokens/s"
+
     def _draw(self, seconds: float) -> None:
-        speed = f"in {self._input / seconds:,.0f} tokens/s, out {self._output / seconds:,.0f} tokens/s"
         self._progress.start()
-        self._progress.update(self._task, completed=self._done, speed=speed)
+        self._progress.update(self._task, completed=self._completed, speed=self._speed(seconds))
         self._progress.refresh()
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -62,3 +69,25 @@ class Bar:
         if self._progress.live.is_started:
             self._draw(perf_counter() - self._started)
             self._progress.stop()
+
+
+class AudioBar(Bar):
+    """Counts recordings by how much of each was heard, and the seconds of audio."""
+
+    def __init__(self, total: int, shown: bool, console: Console | None = None) -> None:
+        super().__init__(total, shown, console)
+        self._heard: dict[int, tuple[float, float]] = {}
+
+    def hear(self, recording: int, seconds: float, duration: float) -> None:
+        """So many seconds of a recording's duration have been heard by now."""
+        self._heard[recording] = seconds, duration
+        self.update()
+
+    @property
+    def _completed(self) -> float:
+        """Recordings that failed are done as well."""
+        return max(self._done, sum(seconds / duration for seconds, duration in self._heard.values()))
+
+    def _speed(self, seconds: float) -> str:
+        audio = sum(heard for heard, _ in self._heard.values())
+        return f"{audio:,.0f} s of audio, {audio / seconds:,.1f} × real time"

@@ -60,12 +60,9 @@ def parse(prompt: object, media: str | None) -> Parts:
     """
     if isinstance(prompt, Mapping):
         paired = any(key in prompt for key in PAIR[:-1])
-        _check_keys(prompt, PAIR if paired else SINGLE)
-        salt = prompt.get("cache_salt")
-        if salt is not None and not isinstance(salt, str):
-            raise RequestError(f"cache_salt={shown(salt)}: give a string")
         source, decoder = (_pair if paired else _single)(prompt, media)
-        return Parts(source, decoder, _target(prompt.get("target")), salt or "")
+        target = _target(prompt["target"]) if "target" in prompt else None
+        return Parts(source, decoder, target, _salt(prompt))
     return Parts(_source(prompt, media))
 
 
@@ -94,11 +91,14 @@ def _plain(value: object) -> object:
 
 def _pair(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Media, str | Ids | None]:
     if prompt.get("encoder_prompt") is None:
-        raise RequestError('a pair of prompts needs an "encoder_prompt"; give the text or media for the encoder')
+        kept = [key for key in PAIR[1:-1] if key in prompt]
+        raise RequestError(
+            f'{_listed(kept) or "a pair"} needs an "encoder_prompt"; give what the encoder reads by that name'
+        )
+    _check_keys(prompt, PAIR)
     inner, decoder = prompt["encoder_prompt"], _decoder(prompt.get("decoder_prompt"))
     if not isinstance(inner, Mapping):
         return _source(inner, media), decoder
-    _check_keys(inner, SINGLE[:-1])
     source, within = _single(inner, media)
     if isinstance(within, tuple) and not any(within):
         within = None  # zeros hold the place of the media, and say nothing to the decoder
@@ -110,6 +110,7 @@ def _pair(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Med
 
 
 def _single(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Media, str | Ids | None]:
+    _check_keys(prompt, SINGLE)
     given, data, wanted = _given(prompt), prompt.get("multi_modal_data"), media or "text"
     known = () if media is None else (media,)
     if data is not None and not (isinstance(data, Mapping) and all(key in known for key in data)):
@@ -172,9 +173,17 @@ def _decoder(value: object) -> str | Ids | None:
     return ids or None
 
 
-def _target(value: object) -> str | Ids | None:
+def _salt(prompt: Mapping[str, Any]) -> str:
+    """The prompt's own, or that of the one within."""
+    salt, inner = prompt.get("cache_salt"), prompt.get("encoder_prompt")
+    if salt is not None and not isinstance(salt, str):
+        raise RequestError(f"cache_salt={shown(salt)}: give a string")
+    return salt or (_salt(inner) if isinstance(inner, Mapping) else "")
+
+
+def _target(value: object) -> str | Ids:
     """As it is, be it empty: that is no target, and not none."""
-    if value is None or isinstance(value, str):
+    if isinstance(value, str):
         return value
     ids = token_ids(value)
     if ids is None:

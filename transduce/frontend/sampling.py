@@ -15,6 +15,9 @@ from transduce.errors import ConfigError, RequestError
 from transduce.frontend.generation_config import FILE, Defaults
 from transduce.frontend.rules import Answer, given, overridden, resolved, rules
 
+NEUTRAL: Mapping[str, tuple[object, ...]] = {"early_stopping": (False,), "length_penalty": (1.0, 0.0)}
+"""What matters to beams alone, and the values that ask for nothing."""
+
 GENERATE_TOP_K = 50
 """What generate() samples from where a checkpoint turns sampling on and nobody says from how many tokens."""
 
@@ -71,13 +74,14 @@ class Resolver:
         prompt: int,
         room: int,
         most: int | None,
-        scored: int = 1,
+        scored: int | Scored = 1,
         source: tuple[int, ...] | None = None,
     ) -> Decoding:
         """How a request with `prompt` decoder tokens decodes.
 
         room: new tokens where nobody says how many. most: what the model's positions allow, None: any number.
-        scored: where prompt_logprobs begin. source: the encoder's token ids, None where it reads none.
+        scored: where prompt_logprobs begin, or what is asked instead. source: the encoder's token ids, None where it
+        reads none.
 
         Sampling: temperature 0 is greedy. Unset, it is greedy unless the checkpoint says do_sample or n > 1. Where
         do_sample decides, an unset top_k is generate()'s 50; where the user does, only what the checkpoint's
@@ -109,7 +113,10 @@ class Resolver:
         asked = params if isinstance(params, BeamSearchParams) else BeamSearchParams(beam_width=width)
         answers = resolved(asked.num_return_sequences, min(width, d.num_return_sequences), 1)
         if answers > width:
-            raise RequestError(f"num_return_sequences={answers}: at most as many as beams, and beam_width={width}")
+            limit = "max_tokens=0 leaves one" if params.max_tokens == 0 else f"beam_width={width}"
+            raise RequestError(f"num_return_sequences={answers}: at most as many as beams ({limit})")
+        if width == 1:
+            _refuse_lonely(params)
         if width == 1 or self._samples_alone(params):
             return None
         return Beams(
@@ -219,13 +226,23 @@ class Resolver:
         return [ids for ids in spellings if self._unknown(ids) is None]
 
 
-def _scored(params: GenerationParams, start: int, prompt: int) -> Scored | None:
+def _scored(params: GenerationParams, start: int | Scored, prompt: int) -> Scored | None:
     """What to report of the prompt's tokens from `start` on, if there are any."""
+    if isinstance(start, Scored):
+        return start
     if params.prompt_logprobs is not None and start < prompt:
         return Scored(start, params.prompt_logprobs)
     if params.max_tokens == 0:
         raise RequestError("max_tokens=0, and the decoder prompt has nothing to score; give a decoder_prompt")
     return None
+
+
+def _refuse_lonely(params: GenerationParams) -> None:
+    """Raise for parameters that say how beams compare, where there is one."""
+    for name, neutral in NEUTRAL.items():
+        value = getattr(params, name, neutral[0])
+        if value is not None and value not in neutral and params.max_tokens != 0:
+            raise RequestError(f"{name}={value!r} is for beams, and there is one; give beam_width > 1, or leave it out")
 
 
 def _samples(params: GenerationParams) -> int:

@@ -12,9 +12,6 @@ from transduce.frontend.dialogue import Work
 from transduce.frontend.frontend import Frontend
 from transduce.frontend.outputs import RequestOutput, TargetScore
 
-PARAMS = SamplingParams(temperature=0.0, max_tokens=0, prompt_logprobs=0)
-"""Asks for the log-probabilities of what is there, and for no token more."""
-
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -22,13 +19,16 @@ S = TypeVar("S")
 def paired(sources: Sequence[S], targets: Sequence[T]) -> list[tuple[S, T]]:
     """Each source with its target; where there is one source or one target, it goes with all of the others.
 
-    Raises RequestError for two lists of different lengths.
+    Raises RequestError for an empty list, and for two of different lengths.
     """
+    for name, given in (("sources", sources), ("targets", targets)):
+        if not given:
+            raise RequestError(f"an empty list of {name}: give at least one")
     if 1 < len(sources) != len(targets) > 1:
         raise RequestError(
             f"{len(sources)} sources and {len(targets)} targets; give as many of both, or one source, or one target"
         )
-    many = max(len(sources), len(targets)) if sources and targets else 0
+    many = max(len(sources), len(targets))
     return [(sources[at % len(sources)], targets[at % len(targets)]) for at in range(many)]
 
 
@@ -39,13 +39,22 @@ def check(frontend: Frontend) -> None:
 
 
 def prompt(source: object, target: object) -> Mapping[str, Any]:
-    """The prompt that has the target scored, for PARAMS."""
+    """The prompt that has the target scored, for `params`. source: a prompt in any form without a target."""
+    if isinstance(source, Mapping) and "encoder_prompt" in source and "target" not in source:
+        return {**source, "target": target}
     return {"encoder_prompt": source, "target": target}
 
 
-def work(source: object, target: object) -> Work:
+def params(truncate_prompt_tokens: int | None = None) -> SamplingParams:
+    """Ask for the log-probabilities of what is there, and for no token more."""
+    return SamplingParams(
+        temperature=0.0, max_tokens=0, prompt_logprobs=0, truncate_prompt_tokens=truncate_prompt_tokens
+    )
+
+
+def work(source: object, target: object, params: SamplingParams) -> Work:
     """Asks for the score."""
-    return Work(prompt(source, target), PARAMS)
+    return Work(prompt(source, target), params)
 
 
 def score(output: RequestOutput) -> TargetScore:

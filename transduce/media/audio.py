@@ -63,17 +63,29 @@ def decode(audio: Audio, rate: int, most: int | None = None) -> Samples:
     samples, non-finite samples or floats beyond LOUDEST, a type or rate that is none, more samples than `most`.
     A file cut short gives what it holds if its format allows it.
     """
-    name = _name(audio)
+    held = bytearray()  # grows in place: hours of samples are there once
+    for piece in stream(audio, rate, most):
+        held += piece.data
+    return np.frombuffer(held, np.float32)
+
+
+def stream(audio: Audio, rate: int, most: int | None = None) -> Iterator[Samples]:
+    """As `decode`, but in pieces as they are decoded, of about a second or more. Raises what that does, on the way."""
+    name, heard, held = _name(audio), 0, bytearray()
     with _refusing(name):
         target = _checked_rate(rate)
-        held = bytearray()  # grows in place: hours of samples are there once
         for frame in _resampled(_frames(audio), target):
             held += _mixed(np.asarray(frame.to_ndarray(), np.float32)).data
-            if most is not None and len(held) > most * SAMPLE:
+            heard += frame.samples
+            if most is not None and heard > most:
                 raise MediaError(f"{name} is longer than {most / target:g} s; give a shorter part of it")
-        if not held:
+            if len(held) >= target * SAMPLE:
+                yield np.frombuffer(held, np.float32)
+                held = bytearray()
+        if held:
+            yield np.frombuffer(held, np.float32)
+        if not heard:
             raise MediaError(f"{name} has no samples, or too few (under 2 ms) to resample; give longer audio")
-        return np.frombuffer(held, np.float32)
 
 
 def seconds(file: bytes) -> float:

@@ -4,7 +4,7 @@ Owns the thresholds and durations that tell speech from silence. Knows no networ
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from transduce.errors import RequestError
 from transduce.media.audio import Samples
@@ -54,6 +54,11 @@ class VadOptions:
                 raise RequestError(f"vad {name} {value}: give seconds, 0 or more")
         if not (least := 2 * self.speech_pad + 1) <= self.max_speech < float("inf"):
             raise RequestError(f"vad max_speech {self.max_speech}: give at least {least:g}, the padding and a second")
+
+    def within(self, window: float) -> "VadOptions":
+        """These for a model that hears so many seconds at once, a second or more of which are not padding."""
+        longest = min(self.max_speech, window)
+        return replace(self, max_speech=longest, speech_pad=min(self.speech_pad, (longest - 1) / 2))
 
 
 def spans(pieces: Iterable[Samples], voice: Voice, options: VadOptions | None = None) -> Iterator[Span]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from transduce.core.params import GenerationParams, SamplingParams
+from transduce.errors import RequestError
 from transduce.frontend.dialogue import Dialogue, Work
 from transduce.frontend.frontend import Params
 from transduce.frontend.outputs import RequestOutput
@@ -21,13 +22,17 @@ class Fallback:
     """When a window is decoded again, at the next of `temperatures`; the last attempt counts. None: never for that.
 
     compression_ratio_threshold: its text's is greater. logprob_threshold: its tokens' mean log-probability is less,
-    unless it is silent: no speech is likelier than no_speech_threshold as well.
+    unless it is silent: no speech is likelier than no_speech_threshold as well. Raises RequestError.
     """
 
     temperatures: tuple[float, ...] = LADDER
     compression_ratio_threshold: float | None = 2.4
     logprob_threshold: float | None = -1.0
     no_speech_threshold: float | None = 0.6
+
+    def __post_init__(self) -> None:
+        if not self.temperatures:
+            raise RequestError("fallback without temperatures: give at least one, such as 0.0")
 
     def again(self, attempt: "Attempt") -> bool:
         """Whether an attempt is not to be believed."""
@@ -94,7 +99,7 @@ def decoded(ask: Callable[[Params], Work], params: Params, fallback: Fallback, r
     """
     temperatures = fallback.temperatures if params.temperature is None else (params.temperature,)
     for temperature in temperatures:
-        (output,) = yield [ask(_at(temperature, params))]
+        (output,) = yield [replace(ask(_at(temperature, params)), leases=len(temperatures) > 1)]
         attempt = reader.attempt(output, temperature)
         if not fallback.again(attempt):
             break
@@ -102,14 +107,17 @@ def decoded(ask: Callable[[Params], Work], params: Params, fallback: Fallback, r
 
 
 def _at(temperature: float, params: Params) -> Params:
-    """The parameters at a temperature: beams are for 0 and the best of several samples for others."""
+    """The parameters at a temperature: beams are for 0 and the best of several samples for others.
+
+    Without a seed of the user's it is always the same one, so that a transcription repeats.
+    """
     if params.temperature is not None:
         return params
     if not temperature:
         return replace(params, temperature=0.0, best_of=None) if isinstance(params, SamplingParams) else params
     shared = {field.name: getattr(params, field.name) for field in fields(GenerationParams)}
     sampled = params if isinstance(params, SamplingParams) else SamplingParams(**shared)
-    return replace(sampled, temperature=temperature)
+    return replace(sampled, temperature=temperature, seed=params.seed or 0)
 
 
 def _above(value: float, threshold: float | None) -> bool:

@@ -5,13 +5,15 @@ counted in samples. As openai/whisper does it, but that no segment ends after th
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from transduce.frontend.dialogue import Dialogue
 from transduce.models.base import Clock
-from transduce.speech.fallback import Attempt, Fallback
+from transduce.speech.fallback import Attempt, Fallback, Reader
 from transduce.speech.segments import Segment
+from transduce.speech.silences import Window, followed, speech_end
+from transduce.speech.words import Timed
 
 WARM = 0.5
 """Above this temperature a window's text is no context for the next one."""
@@ -36,15 +38,23 @@ def cut(tokens: tuple[int, ...], clock: Clock) -> list[Piece]:
     Without such a pair they are one piece, which begins with the window and ends at the last timestamp, unless that is
     the window's start.
     """
-    stamps = [token >= clock.zero for token in tokens]
+    stamps = _stamps(tokens, clock)
     cuts = [at for at in range(1, len(tokens)) if stamps[at - 1] and stamps[at]]
     if not cuts:
         last = next((token for token in reversed(tokens) if token >= clock.zero), clock.zero)
         return [Piece(0, (last - clock.zero) * clock.step or None, tokens)]
-    closed = stamps[-1] and not stamps[-2]
     bounds = [0, *cuts, len(tokens)]
     pieces = [_piece(tokens[start:stop], clock) for start, stop in pairwise(bounds)]
-    return pieces if closed else [*pieces[:-1], Piece(pieces[-1].start, None, pieces[-1].tokens)]
+    return pieces if closed(tokens, clock) else [*pieces[:-1], Piece(pieces[-1].start, None, pieces[-1].tokens)]
+
+
+def closed(tokens: tuple[int, ...], clock: Clock) -> bool:
+    """Whether text and one timestamp end a window's tokens: nothing is said after that."""
+    return _stamps(tokens[-2:], clock) == [False, True]
+
+
+def _stamps(tokens: tuple[int, ...], clock: Clock) -> list[bool]:
+    return [token >= clock.zero for token in tokens]
 
 
 def _piece(tokens: tuple[int, ...], clock: Clock) -> Piece:
@@ -53,21 +63,26 @@ def _piece(tokens: tuple[int, ...], clock: Clock) -> Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """samples: its length. text: of token ids, without timestamps."""
+    """samples: its length. reader: of what is said in its windows."""
 
     samples: int
     clock: Clock
-    text: Callable[[Sequence[int]], str]
+    reader: Reader
 
     @property
     def seconds(self) -> float:
         return self.samples / self.clock.rate
 
+    @property
+    def end(self) -> int:
+        """Where the last window ends: frames are whole."""
+        return self.samples // self.clock.frame * self.clock.frame
+
     def segments(self, pieces: Iterable[Piece], attempt: Attempt, seek: int, length: int) -> Iterator[Segment]:
         """The pieces of a window of `length` samples at `seek`, numbered from 0; empty ones without time or text."""
         for number, piece in enumerate(pieces):
             stop = length if piece.stop is None else piece.stop
-            text = self.text(piece.tokens)
+            text = self.reader.text(piece.tokens)
             said = piece.start != stop and bool(text.strip())
             yield Segment(
                 id=number,
@@ -100,25 +115,65 @@ class Heard:
     attempt: Attempt
     segments: tuple[Segment, ...]
 
+    def worded(self, timed: Timed) -> "Heard":
+        """The same with its words; failed, and without segments, where these could not be had."""
+        if timed.error is None:
+            return replace(self, segments=timed.segments)
+        return Heard(replace(self.attempt, output=replace(self.attempt.output, error=timed.error)), ())
+
+
+def spoken_until(heard: Sequence[Heard]) -> float:
+    """Where the last word of windows ends, in seconds; 0 where nothing is said."""
+    ends = (speech_end(each.segments) for each in reversed(heard))
+    return next((end for end in ends if end is not None), 0.0)
+
+
+Time = Callable[[Heard, int, int, float], Dialogue[Heard]]
+"""time(window, start, stop, spoken): the window of those samples with its words, the last before it ending then."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pace:
+    """Windows that begin where words end. threshold: seconds of silence, see `silences.followed`."""
+
+    time: Time
+    threshold: float | None = None
+
+
+Tell = Callable[[Sequence[Heard]], None]
+"""Is told all windows so far, time and again."""
+
 
 def sequential(
-    recording: Recording, decode: Decode, fallback: Fallback, prompt: str | None, condition: bool
+    recording: Recording,
+    decode: Decode,
+    fallback: Fallback,
+    prompt: str | None,
+    condition: bool,
+    tell: Tell | None = None,
+    pace: Pace | None = None,
 ) -> Dialogue[list[Heard]]:
     """All windows of a recording, up to one that fails.
 
     prompt: what was said before it. condition: whether a window is told the text of all that came before it, which is
-    forgotten when one had to be decoded at a high temperature.
+    forgotten when one had to be decoded at a high temperature. pace: None for segments without words.
     """
     clock, heard, seek = recording.clock, list[Heard](), 0
-    end = recording.samples // clock.frame * clock.frame
     told: tuple[int, ...] = ()
-    while seek < end:
-        length = min(clock.window, end - seek)
+    while seek < recording.end:
+        length = min(clock.window, recording.end - seek)
         attempt = yield from decode(seek, seek + length, {"prompt": prompt, "previous": told})
         if attempt.failed:
             return [*heard, Heard(attempt, ())]
-        pieces, advance = ([], length) if fallback.silent(attempt) else _finished(cut(attempt.tokens, clock), length)
-        heard.append(Heard(attempt, tuple(recording.segments(pieces, attempt, seek, length))))
+        pieces, advance = ([], length) if fallback.silent(attempt) else finished(cut(attempt.tokens, clock), length)
+        window = Heard(attempt, tuple(recording.segments(pieces, attempt, seek, length)))
+        if pace is not None and pieces:
+            window, advance = yield from _paced(pace, recording, window, seek, advance, spoken_until(heard))
+            if window.attempt.failed:
+                return [*heard, window]
+        heard.append(window)
+        if tell is not None:
+            tell(heard)
         told = (*told, *(token for segment in heard[-1].segments for token in segment.tokens))[-TOLD:]
         if pieces and not (condition and attempt.temperature <= WARM):
             prompt, told = None, ()
@@ -126,7 +181,28 @@ def sequential(
     return heard
 
 
-def _finished(pieces: list[Piece], length: int) -> tuple[list[Piece], int]:
+def _paced(
+    pace: Pace, recording: Recording, window: Heard, seek: int, advance: int, spoken: float
+) -> Dialogue[tuple[Heard, int]]:
+    """A window with the words that are believed, and how far it goes; without them, by `advance`."""
+    clock, full = recording.clock, seek + recording.clock.window
+    stop = min(full, recording.end)
+    window = yield from pace.time(window, seek, stop, spoken)
+    start, until, filled, end = (at / clock.rate for at in (seek, stop, full, recording.end))
+    place = Window(start, until, filled, end, closed(window.attempt.tokens, clock))
+    segments, following = followed(window.segments, place, spoken, pace.threshold)
+    if following is not None:
+        rounded = round(following * clock.rate / clock.frame) * clock.frame
+        advance = max(clock.frame, rounded - seek)  # the next window is a later one
+    return replace(window, segments=tuple(map(_audible, segments))), advance
+
+
+def _audible(segment: Segment) -> Segment:
+    """The segment, empty where its words left it no time."""
+    return segment if segment.start < segment.end else replace(segment, text="", tokens=(), words=())
+
+
+def finished(pieces: list[Piece], length: int) -> tuple[list[Piece], int]:
     """What a window says for good, and how far: an open piece behind others is left to the next window."""
     if len(pieces) == 1 or pieces[-1].stop is not None:
         return pieces, length

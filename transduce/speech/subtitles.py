@@ -6,6 +6,7 @@ segments come from nor where the text goes. A segment that says nothing is in th
 
 import html
 import json
+import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -110,7 +111,15 @@ def verbose_json(
     duration: float,
     granularities: Collection[str] = ("segment",),
 ) -> str:
-    """OpenAI's verbose_json, on one line; times are in seconds, `duration` that of the audio.
+    """`verbose` on one line."""
+    answer = verbose(segments, task=task, language=language, duration=duration, granularities=granularities)
+    return json.dumps(answer, ensure_ascii=False, allow_nan=False)
+
+
+def verbose(
+    segments: Sequence[Segment], *, task: str, language: str | None, duration: float, granularities: Collection[str]
+) -> dict[str, Any]:
+    """OpenAI's verbose_json as an object; times are in seconds, `duration` that of the audio. NaN is None.
 
     granularities: which of "segment" and "word" to list. Words are without surrounding space, and of segments that have
     word times; beside OpenAI's fields they have their `probability`.
@@ -121,7 +130,7 @@ def verbose_json(
     if "word" in granularities:
         words = chain.from_iterable(segment.words or () for segment in segments)
         answer["words"] = [_fields(word) | {"word": word.word.strip()} for word in words]
-    return json.dumps(answer, ensure_ascii=False, allow_nan=False)
+    return answer
 
 
 def cues(segments: Sequence[Segment], layout: Layout = UNLIMITED) -> Iterator[Timed]:
@@ -204,7 +213,8 @@ def _plain(said: str) -> str:
 
 def _fields(record: Segment | Word) -> dict[str, Any]:
     """Without a segment's words, which the API lists by themselves; asdict would copy all tokens, slowly."""
-    return {field.name: getattr(record, field.name) for field in fields(record) if field.name != "words"}
+    values = {field.name: getattr(record, field.name) for field in fields(record) if field.name != "words"}
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
 
 
 def _milliseconds(seconds: float) -> int:

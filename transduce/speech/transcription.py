@@ -1,25 +1,45 @@
 """Transcribing one recording: what is asked about it, in which order, and what a Transcription is made of.
 
-Owns the detection of a language, and the choice between a clip, which is one window, and long audio. Knows no engine:
-whoever has one drives the dialogue.
+Owns the choice between a clip, which is one window, and long audio. Knows no engine: whoever has one drives the
+dialogue.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
-from transduce.core.params import SamplingParams
 from transduce.errors import ConfigError, RequestError
 from transduce.frontend.collector import refused
 from transduce.frontend.dialogue import Dialogue, Work
 from transduce.frontend.frontend import Frontend, Params
-from transduce.frontend.outputs import CompletionOutput, RequestMetrics, RequestOutput
-from transduce.media.audio import Audio, Excerpt, decode
-from transduce.models.base import Clock
+from transduce.frontend.outputs import RequestOutput
+from transduce.media.audio import Audio, Excerpt, Samples, decode, stream
+from transduce.media.voice import RATE, Voice
+from transduce.models.base import Clock, Spoken
+from transduce.speech.activity import VadOptions
+from transduce.speech.asked import Speech
 from transduce.speech.fallback import Attempt, Fallback, Reader, decoded
+from transduce.speech.joined import joined, silence
+from transduce.speech.language import Languages
+from transduce.speech.parallel import Counted, Hearing, parallel
 from transduce.speech.segments import Segment
-from transduce.speech.sequential import Context, Heard, Piece, Recording, cut, sequential
+from transduce.speech.sequential import Context, Heard, Pace, Piece, Recording, cut, sequential
+from transduce.speech.windows import Clip, clips
+from transduce.speech.words import ALIGN, Spelling, timed
+
+Ask = Callable[[int, int, Context], Callable[[Params], Work]]
+"""ask(start, stop, context)(params): the Work of a window of those samples, which is told that."""
+
+At = Callable[[float, float], None]
+"""at(seconds, duration): so many seconds of a recording have been heard by now."""
+
+HELD = 4 * 3600
+"""Seconds of audio, 0.9 GB, beyond which no further recording is decoded beside others."""
+
+Tell = Callable[["Transcription"], None]
+"""Is told what has been heard so far, time and again: its output is not `finished`, its text begins the whole one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +68,6 @@ def failed(request_id: str, error: RequestError, language: str | None) -> Transc
     return Transcription("", language, refused(request_id, error))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speech:
-    """How recordings are to be transcribed. language: such as "en"; None: the checkpoint's own, or the one detected.
-
-    task: "translate" is into English. prompt: what was said before. timestamps: mark segments in the text.
-    condition_on_previous_text: whether a window of long audio is told the text before it. fallback: None is Fallback()
-    for long audio, and none for a clip. max_seconds: of audio; None: any. salt: see `prompts.Parts`.
-    """
-
-    language: str | None = None
-    task: str = "transcribe"
-    prompt: str | None = None
-    timestamps: bool = False
-    condition_on_previous_text: bool = True
-    fallback: Fallback | None = None
-    max_seconds: float | None = None
-    salt: str | None = None
-
-
 class Transcriber:
     """Makes Work of recordings and Transcriptions of outputs. Raises ConfigError for a model that hears nothing."""
 
@@ -75,52 +76,109 @@ class Transcriber:
             raise ConfigError(f"{frontend.config.model!r} transcribes no speech; use generate")
         self._frontend = frontend
         self._speech = speech
-        self._codes = {token: code for code, token in frontend.defaults.languages.items()}
-        self.language = speech.language or frontend.defaults.language or frontend.processor.language
+        if speech.word_timestamps and not self._stamps(self._timing()[0]):
+            raise RequestError(f"word_timestamps: {frontend.config.model!r} does not tell when it hears what")
+        self._held = 0.0
+        self._languages = Languages(frontend, speech.language, self._heard)
+        self.language = self._languages.known
         """The language if it is known without hearing the recording."""
 
-    def dialogue(self, audio: Audio, params: Params) -> Dialogue[Transcription]:
-        """The transcription of a recording of any length, params being those of each window. Raises RequestError."""
+    def dialogue(
+        self, audio: Audio, params: Params, tell: Tell | None = None, at: At = lambda seconds, duration: None
+    ) -> Dialogue[Transcription]:
+        """The transcription of a recording of any length, params being those of each window. Raises RequestError.
+
+        tell: in the thread that advances the dialogue, or that of a driver that streams.
+        """
         if params.prompt_logprobs is not None:
             raise RequestError(f"prompt_logprobs={params.prompt_logprobs}: a transcription has none; use generate")
-        with self._frontend.lock:
-            clock = self._frontend.processor.clock
-        longest = self._speech.max_seconds
-        samples = decode(audio, clock.rate, None if longest is None else int(longest * clock.rate))
-        long = len(samples) > clock.window
-        level = self._frontend.processor.level(samples) if long else None
-        part = partial(Excerpt, samples, level=level)
-        language, probability = self.language, None
-        if self.detects:
-            (output,) = yield [self.detection(part(0, min(len(samples), clock.window)))]
-            language, probability = self.detected(output), _probability(output)
-            if output.error is not None:
-                return Transcription("", language, output, (), len(samples) / clock.rate)
-        recording = Recording(len(samples), clock, self._reader(clock).text)
-        hear = self._long if long else self._clip
-        said = yield from hear(recording, part, language, params)
-        return replace(said, duration=recording.seconds, language_probability=probability)
+        if (voice := self._speech.voice) is not None:
+            return (yield from self._between_silences(audio, voice, params, tell, at))
+        recording, part = self._decoded(audio)
+        self._held += recording.seconds
+        try:
+            heard = yield from self._transcribed(recording, part, params, tell, at)
+        finally:
+            self._held -= recording.seconds
+        at(recording.seconds, recording.seconds)
+        return replace(heard, duration=recording.seconds)
 
-    @property
-    def detects(self) -> bool:
-        """Whether a recording's language is to be detected first, by the Work of `detection`."""
-        return self.language is None and bool(self._codes)
+    def has_room(self) -> bool:
+        """Whether another recording may be decoded beside those whose dialogues are open."""
+        return self._held < HELD
 
-    def detection(self, audio: Audio | Excerpt) -> Work:
-        """Asks for the likeliest first token among the languages'.
+    def _transcribed(
+        self, recording: Recording, part: Callable[[int, int], Excerpt], params: Params, tell: Tell | None, at: At
+    ) -> Dialogue[Transcription]:
+        window = recording.clock.window
+        output = yield from self._languages.asked(part(0, min(window, recording.samples)))
+        if output is not None and output.error is not None:
+            return self.result(output, None)
+        language, probability = self._languages.told(output)
 
-        A window is encoded once: transcribing it finds the encoder's output in the cache. top_k=1 takes the likeliest,
-        as greedy decoding would, of a checkpoint that asks for beams too.
-        """
-        among = sorted(self._codes)
-        params = SamplingParams(temperature=1.0, top_k=1, seed=0, max_tokens=1, allowed_token_ids=among, logprobs=0)
-        start = {"prompt_token_ids": [self._frontend.defaults.decoder_start_token_id]}
-        return Work(self._heard(audio) | start, params)
+        def ask(start: int, stop: int, context: Context) -> Callable[[Params], Work]:
+            at(start / recording.clock.rate, recording.seconds)
+            return partial(self.work, part(start, stop), language, options={"no_speech": True, **context})
 
-    def detected(self, output: RequestOutput) -> str | None:
-        """The language that a detection found; None where it failed."""
-        first = output.outputs[0].token_ids
-        return self._codes[first[0]] if first else None
+        threshold = self._speech.hallucination_silence_threshold
+        hear = self._clip if recording.samples <= window and threshold is None else self._long
+        heard = yield from hear(recording, ask, params, tell)
+        return replace(heard, language_probability=probability)
+
+    def _between_silences(
+        self, audio: Audio, options: VadOptions, params: Params, tell: Tell | None, at: At
+    ) -> Dialogue[Transcription]:
+        """The speech in a recording, which is decoded while its windows are heard: only those are held."""
+        clock, reader = self._timing()
+        assert clock.rate == RATE, "models hear what voices are found in"
+        pieces = Counted(stream(audio, RATE, self._most(clock)))
+        options = options.within(clock.window / RATE)
+        found = clips(pieces, Voice(), options)
+        heard = yield from self._windows(found, options.speech_pad, clock, reader, params, tell, at)
+        seconds = pieces.samples / RATE
+        at(seconds, seconds)
+        return replace(heard, duration=seconds)
+
+    def _windows(
+        self,
+        found: Iterator[Clip],
+        padding: float,
+        clock: Clock,
+        reader: Reader,
+        params: Params,
+        tell: Tell | None,
+        at: At,
+    ) -> Dialogue[Transcription]:
+        first = next(found, None)
+        if first is None:
+            return Transcription("", self.language, silence())
+        output = yield from self._languages.asked(_excerpt(first.samples))
+        if output is not None and output.error is not None:
+            return self.result(output, None)
+        language, probability = self._languages.told(output)
+        fallback = self._speech.fallback or Fallback()
+        asked = {"timestamps": self._stamps(clock), "no_speech": True}
+
+        def hear(samples: Samples) -> Dialogue[Attempt]:
+            work = partial(self.work, _excerpt(samples), language, options=asked)
+            return decoded(work, params, fallback, reader)
+
+        def words(samples: Samples, said: Heard, spoken: float) -> Dialogue[Heard]:
+            def ask(context: Context) -> Callable[[Params], Work]:
+                return partial(self.work, _excerpt(samples), language, options=context)
+
+            return self._timed(ask, len(samples), said, spoken)
+
+        def told(heard: Sequence[Heard]) -> None:
+            at(max((segment.end for each in heard for segment in each.segments), default=0.0), math.inf)
+            if tell is not None and heard:
+                tell(self._whole(heard, finished=False))
+
+        most = self._frontend.config.max_num_seqs
+        timed = words if self._speech.word_timestamps else None
+        hearing = Hearing(clock, reader, fallback, hear, timed, padding)
+        heard = yield from parallel(chain([first], found), hearing, told, most)
+        return replace(self._whole(heard, finished=True), language_probability=probability)
 
     def work(
         self, audio: Audio | Excerpt, language: str | None, params: Params, options: Mapping[str, object] = {}
@@ -132,85 +190,99 @@ class Transcriber:
 
     def result(self, output: RequestOutput, language: str | None) -> Transcription:
         """What the output of a clip says. language: as given or detected."""
-        return Transcription(output.outputs[0].text.strip(), self._spoken(output, language), output)
+        return Transcription(output.outputs[0].text.strip(), self._languages.spoken(output, language), output)
 
-    def _clip(
-        self, recording: Recording, part: Callable[[int, int], Excerpt], language: str | None, params: Params
-    ) -> Dialogue[Transcription]:
-        """One window, all of whose tokens are its text."""
-        length, clock = recording.samples, recording.clock
-        ask = partial(self.work, part(0, length), language, options={"no_speech": True})
-        reader, fallback = self._reader(clock), self._speech.fallback
+    def _decoded(self, audio: Audio) -> tuple[Recording, Callable[[int, int], Excerpt]]:
+        """A recording, and its samples from one to another."""
+        clock, reader = self._timing()
+        samples = decode(audio, clock.rate, self._most(clock))
+        level = self._frontend.processor.level(samples) if len(samples) > clock.window else None
+        return Recording(len(samples), clock, reader), partial(Excerpt, samples, level=level)
+
+    def _timing(self) -> tuple[Clock, Reader]:
+        with self._frontend.lock:
+            clock = self._frontend.processor.clock
+        return clock, Reader(partial(self._text, clock.zero), frozenset(self._frontend.defaults.eos))
+
+    def _stamps(self, clock: Clock) -> bool:
+        """Whether the model writes timestamps."""
+        return clock.zero < self._frontend.spec.target_vocab
+
+    def _most(self, clock: Clock) -> int | None:
+        """Samples of the longest recording that is allowed."""
+        longest = self._speech.max_seconds
+        return None if longest is None else int(longest * clock.rate)
+
+    def _clip(self, recording: Recording, ask: Ask, params: Params, tell: Tell | None) -> Dialogue[Transcription]:
+        """One window, all of whose tokens are its text. With a fallback nothing is told: it may be decoded again."""
+        work, reader, fallback = ask(0, recording.samples, {}), recording.reader, self._speech.fallback
         if fallback is None:
-            (output,) = yield [ask(params)]
+            told = None if tell is None else partial(self._told, tell)
+            (output,) = yield [replace(work(params), tell=told)]
             attempt = reader.attempt(output, params.temperature or 0.0)
         else:
-            attempt = yield from decoded(ask, params, fallback, reader)
-        pieces = cut(attempt.tokens, clock) if self._speech.timestamps else [Piece(0, None, attempt.tokens)]
-        segments = recording.segments(pieces, attempt, 0, length)
-        return replace(self.result(attempt.output, language), segments=() if attempt.failed else tuple(segments))
+            attempt = yield from decoded(work, params, fallback, reader)
+        if attempt.failed:
+            return self.result(attempt.output, self.language)
+        said = self.result(attempt.output, self.language)
+        if fallback is not None and fallback.silent(attempt):
+            return replace(said, text="")
+        stamped = self._speech.timestamps
+        pieces = cut(attempt.tokens, recording.clock) if stamped else [Piece(0, None, attempt.tokens)]
+        window = Heard(attempt, tuple(recording.segments(pieces, attempt, 0, recording.samples)))
+        if self._speech.word_timestamps:
+            window = yield from self._timed(partial(ask, 0, recording.samples), recording.samples, window)
+        return replace(said, output=window.attempt.output, segments=window.segments)
 
-    def _long(
-        self, recording: Recording, part: Callable[[int, int], Excerpt], language: str | None, params: Params
-    ) -> Dialogue[Transcription]:
-        speech, reader = self._speech, self._reader(recording.clock)
-        fallback = speech.fallback or Fallback()
+    def _told(self, tell: Tell, output: RequestOutput) -> None:
+        tell(self.result(output, self.language))
+
+    def _long(self, recording: Recording, ask: Ask, params: Params, tell: Tell | None) -> Dialogue[Transcription]:
+        speech, fallback = self._speech, self._speech.fallback or Fallback()
 
         def window(start: int, stop: int, context: Context) -> Dialogue[Attempt]:
-            options = {"timestamps": True, "no_speech": True, **context}
-            return decoded(partial(self.work, part(start, stop), language, options=options), params, fallback, reader)
+            return decoded(ask(start, stop, {"timestamps": True, **context}), params, fallback, recording.reader)
 
-        heard = yield from sequential(recording, window, fallback, speech.prompt, speech.condition_on_previous_text)
-        segments = tuple(
-            replace(segment, id=id_) for id_, segment in enumerate(each for one in heard for each in one.segments)
-        )
-        text = "".join(_marked(segment) if speech.timestamps else segment.text for segment in segments).strip()
-        output = _joined(heard, text)
-        return Transcription(text, self._spoken(output, language), output, segments)
+        def told(heard: Sequence[Heard]) -> None:
+            if tell is not None:
+                tell(self._whole(heard, finished=False))
 
-    def _reader(self, clock: Clock) -> Reader:
-        """Text is without timestamps, as it is measured and shown in segments."""
-        frontend = self._frontend
-        spell = frontend.processor.decoding(True, {})
+        def words(said: Heard, start: int, stop: int, spoken: float) -> Dialogue[Heard]:
+            return self._timed(partial(ask, start, stop), stop - start, said, spoken)
+
+        pace = Pace(words, speech.hallucination_silence_threshold) if speech.word_timestamps else None
+        condition = speech.condition_on_previous_text
+        heard = yield from sequential(recording, window, fallback, speech.prompt, condition, told, pace)
+        return self._whole(heard, finished=True)
+
+    def _timed(
+        self, ask: Callable[[Context], Callable[[Params], Work]], samples: int, said: Heard, spoken: float = 0.0
+    ) -> Dialogue[Heard]:
+        """A window of so many samples with its words. ask: its Work, with options and parameters."""
+        clock, reader = self._timing()
+        language = self._languages.spoken(said.attempt.output, None)
+        spelling = Spelling(reader.text, self._frontend.processor.tokenizer.eos_token_id, language)
+
+        def align(tokens: Spoken) -> Work:
+            return ask({"spoken": tokens, "prompt": None, "timestamps": False})(ALIGN)
+
+        return said.worded((yield from timed(said.segments, samples, clock, align, spelling, spoken)))
+
+    def _whole(self, heard: Sequence[Heard], finished: bool) -> Transcription:
+        """What windows of long audio say."""
+        text, segments, output = joined(heard, self._speech.timestamps, finished)
+        return Transcription(text, self._languages.spoken(output, self.language), output, segments)
+
+    def _text(self, zero: int, tokens: Sequence[int]) -> str:
+        """Of tokens without timestamps, which are those from `zero` on."""
+        spell = self._frontend.processor.decoding(True, {})
         assert spell is not None, "timestamps have a tokenizer"
-
-        def text(tokens: Sequence[int]) -> str:
-            with frontend.lock:
-                return spell([token for token in tokens if token < clock.zero])
-
-        return Reader(text, frozenset(frontend.defaults.eos))
-
-    def _spoken(self, output: RequestOutput, given: str | None) -> str | None:
-        """The language's code, as the decoder's prompt has it, or the model's only one; as given where nothing ran."""
-        if not output.prompt_token_ids:
-            return given
-        named = (self._codes[token] for token in output.prompt_token_ids if token in self._codes)
-        return next(named, self._frontend.processor.language or given)
+        with self._frontend.lock:
+            return spell([token for token in tokens if token < zero])
 
     def _heard(self, audio: Audio | Excerpt) -> dict[str, object]:
         return {"multi_modal_data": {self._frontend.processor.media: audio}, "cache_salt": self._speech.salt}
 
 
-def _probability(output: RequestOutput) -> float | None:
-    logprob = output.outputs[0].cumulative_logprob
-    return None if logprob is None else math.exp(logprob)
-
-
-def _marked(segment: Segment) -> str:
-    """Its text between its times, in the form of Whisper's timestamps."""
-    return f"<|{segment.start:.2f}|>{segment.text}<|{segment.end:.2f}|>" if segment.text else ""
-
-
-def _joined(heard: Sequence[Heard], text: str) -> RequestOutput:
-    """The outputs of windows as one: the first one's prompt, all tokens, and whether the last one failed."""
-    outputs = [each.attempt.output for each in heard]
-    first, last = outputs[0], outputs[-1]
-    tokens = [token for output in outputs for token in output.outputs[0].token_ids]
-    times = RequestMetrics(
-        first.metrics.arrival_time,
-        first.metrics.first_scheduled_time,
-        first.metrics.first_token_time,
-        last.metrics.finished_time,
-    )
-    answer = CompletionOutput(0, text, tokens, finish_reason=last.outputs[0].finish_reason)
-    return replace(first, outputs=[answer], metrics=times, error=last.error)
+def _excerpt(samples: Samples) -> Excerpt:
+    return Excerpt(samples, 0, len(samples))

@@ -1,4 +1,4 @@
-"""What is said in the clips of a folder, each of at most 30 s, and how much faster than speech that was found out.
+"""What is said in the recordings of a folder, and how much faster than speech that was found out.
 
 Usage: python examples/transcribe.py MODEL FOLDER
 """
@@ -17,7 +17,7 @@ RATE = 16_000
 
 
 def main(model: str, folder: str) -> None:
-    """Print every clip's name and words, all clips in one batch."""
+    """Print the name and the words of every recording, all heard in one batch."""
     console = Console(highlight=False)
     clips = sorted(Path(folder).glob("*.wav"))
     samples = [decode(clip, RATE) for clip in clips]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,19 @@ def test_one_source_or_target_goes_with_all_others(llm: LLM) -> None:
     assert len({score.total for score in each[0]}) == len(TARGETS)
 
 
+def test_sources_in_other_forms(llm: LLM) -> None:
+    plain = llm.score_target("hello", "x")
+    forms: list[Any] = [{"prompt": "hello", "cache_salt": "mine"}, {"prompt_token_ids": ids(llm, ["hello"])[0]},
+                        {"encoder_prompt": "hello", "cache_salt": "mine"}]  # fmt: skip
+    for source in forms:
+        assert same(llm.score_target(source, "x"), plain)
+    (begun,) = llm.score_target({"encoder_prompt": "hello", "decoder_prompt": [2, 9]}, [5, 2])
+    assert same([begun], [replace(whole, token_ids=whole.token_ids[1:], logprobs=whole.logprobs[1:]) for whole in
+                          llm.score_target("hello", [9, 5, 2])])  # fmt: skip
+    (long,) = llm.score_target("a" * 99, "x", truncate_prompt_tokens=20)
+    assert (long.output.truncated, len(long.output.encoder_prompt_token_ids or ())) == (81, 20)
+
+
 def test_a_source_is_encoded_once(llm: LLM) -> None:
     encoded = llm.engine.scheduler.counters.encoded_rows
     llm.score_target("only here", TARGETS)
@@ -122,7 +136,7 @@ def test_a_prompts_tokens_have_the_logprobs_of_an_answers(folders: dict[str, Pat
 def test_a_bad_pair_among_several_has_its_own_error(llm: LLM) -> None:
     targets: list[Any] = ["x", " ", [], [5, 999], "a" * 99, 3.5, "x\ud800"]
     scores = llm.score_target("hello", targets)
-    said = ("", "' ' is empty", "() is empty", "target has token id 999", "has 102 tokens", "3.5 of type float", "lone")
+    said = ("", "' ' is empty", "[] is empty", "target has token id 999", "has 101 tokens", "3.5 of type float", "lone")
     for score, words in zip(scores, said, strict=True):
         assert words in (score.error or "")
         assert (score.error is None) == math.isfinite(score.total)
@@ -133,11 +147,13 @@ def test_a_bad_pair_among_several_has_its_own_error(llm: LLM) -> None:
 def test_what_does_not_pair_up_is_refused(llm: LLM, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="2 sources and 3 targets"):
         llm.score_target(["a", "b"], ["x", "y", "z"])
-    with pytest.raises(RequestError, match="an empty list"):
+    with pytest.raises(RequestError, match="an empty list of targets"):
         llm.score_target("a", [])
+    with pytest.raises(RequestError, match="target None of type NoneType: give a text"):
+        llm.score_target("a", None)  # type: ignore[arg-type]  # as one who has none may
     with pytest.raises(RequestError, match="the target '' is empty"):
         llm.score_target("a", "")
-    with pytest.raises(CapacityError, match="the model takes 65"):
+    with pytest.raises(CapacityError, match="the model has 64 positions, and the last token needs none"):
         llm.score_target("a", "a" * 99)
     with pytest.raises(RequestError, match="nothing to score; give a decoder_prompt"):
         llm.generate("a", SamplingParams(max_tokens=0, prompt_logprobs=0))

@@ -30,7 +30,7 @@ class FakeLLM:
         self.frontend = SimpleNamespace(
             spec=SimpleNamespace(fixed_rows=50),
             processor=SimpleNamespace(media=media, language=language),
-            resolver=SimpleNamespace(answers=lambda params: 1),
+            resolver=SimpleNamespace(answers=lambda params: 1, width=lambda params: 1),
         )
         self.on_step: Callable[[float], None] | None = None
         self.go = asyncio.Event()
@@ -58,7 +58,7 @@ class FakeLLM:
 
     async def transcribe(self, *given: Any, **options: Any) -> Transcription:
         self.asked.append({"given": given, **options})
-        return Transcription("ab", "en", output("ab", 3, finished=True, queued=self.queued))
+        return Transcription("ab", "en", output("ab", 3, finished=True, queued=self.queued), duration=0.5)
 
     async def start(self) -> None:
         self.state = "ready"

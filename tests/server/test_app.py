@@ -148,6 +148,44 @@ def test_prompts_of_a_request_that_is_let_in_all_are() -> None:
     assert len(call(app(llm, max_waiting=3), "POST", COMPLETIONS, body).json["choices"]) == 20
 
 
+def test_a_request_hands_over_as_many_prompts_as_can_run_and_the_rest_as_they_finish() -> None:
+    body = BODY | {"prompt": [f"{number}" for number in range(20)]}
+
+    async def crowd(leaves: bool) -> tuple[FakeLLM, Client]:
+        llm = FakeLLM()
+        llm.config = EngineConfig(model=MODEL, max_num_seqs=3)
+        llm.go.clear()
+        client, headers = request(app(llm), body)
+        running = asyncio.create_task(client.run("POST", COMPLETIONS, headers))
+        while llm.live < 3:
+            await asyncio.sleep(0)
+        for _ in range(99):  # turns in which more would come
+            await asyncio.sleep(0)
+        assert llm.live == len(llm.asked) == 3
+        client.leave() if leaves else llm.go.set()
+        await running
+        assert llm.live == 0
+        return llm, client
+
+    llm, client = asyncio.run(crowd(leaves=False))
+    assert [each["prompt"]["encoder_prompt"] for each in llm.asked] == body["prompt"]
+    assert [choice["index"] for choice in client.json["choices"]] == [*range(20)]
+    assert len(asyncio.run(crowd(leaves=True))[0].asked) == 3
+
+
+def test_where_too_many_wait_no_prompt_is_read() -> None:
+    """The fake has no tokenizer, which a chat's messages, and an echo of token ids, would be read with."""
+    llm = FakeLLM()
+    llm.live = llm.waiting = 9
+    for path, body in (
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+        (COMPLETIONS, {"prompt": [5], "echo": True}),
+        ("/v1/score_target", {"source": "x", "target": "x"}),
+    ):
+        llm.config = EngineConfig(model=MODEL, max_num_seqs=1)
+        assert call(app(llm, max_waiting=8), "POST", path, body).status == 429
+
+
 def test_more_requests_than_can_wait_or_run_are_not_even_read() -> None:
     llm = FakeLLM()
     llm.config = EngineConfig(model=MODEL, max_num_seqs=2)

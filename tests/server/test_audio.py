@@ -1,21 +1,30 @@
 """/v1/audio/transcriptions and /translations by the official client: what the offline API hears, in OpenAI's forms."""
 
 import json
+from contextlib import nullcontext
+from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from openai import BadRequestError, NotFoundError
 
 from tests.server.asgi import call
 from tests.server.fakes import FakeLLM, app
 from tests.server.live import MODEL, Live, tone
-from transduce import SamplingParams, Transcription
+from transduce import Fallback, SamplingParams, Transcription
+from transduce.speech import subtitles
+from transduce.speech.segments import Segment
 
 PATH = "/v1/audio/transcriptions"
 DEPRECATED = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
 """The client says so of OpenAI's models."""
 
 CLIPS = [tone(200), tone(900, 0.4), tone(3000)]
+LONG = tone(300, 2.3)
+DRAWN: dict[str, Any] = {"temperature": 0.8, "seed": 1}
+"""More than two windows, each drawn once."""
 
 
 def heard(served: Live, clip: bytes, language: str | None = None, **asked: Any) -> Transcription:
@@ -82,9 +91,101 @@ def test_as_text(speech: Live) -> None:
     assert made.text == heard(speech, CLIPS[1], "fr").text + "\n"
 
 
+@pytest.mark.parametrize("timed", [False, True])
+def test_long_audio_and_clips_in_all_forms(timed: bool, speech: Live) -> None:
+    """Of long audio the times are known anyway."""
+    clip, params = CLIPS[0] if timed else LONG, SamplingParams(**DRAWN, max_tokens=12)
+    said = heard(speech, clip, timestamps=timed, sampling_params=params)
+    asked: Any = {"model": MODEL, "file": file(clip), "extra_body": {**DRAWN, "max_completion_tokens": 12}}
+    create = speech.openai.audio.transcriptions.create
+    assert create(**asked, response_format="srt") == subtitles.srt(said.segments)
+    assert create(**asked, response_format="vtt") == subtitles.vtt(said.segments)
+    assert create(**asked, response_format="verbose_json").to_dict() == {
+        "task": "transcribe",
+        "language": said.language,
+        "language_probability": pytest.approx(said.language_probability, rel=1e-3),
+        "duration": said.duration,
+        "text": subtitles.text(said.segments),
+        "segments": [shown(segment) for segment in said.segments],
+        "usage": {"type": "duration", "seconds": said.duration},
+    }
+    if not timed:
+        assert len({segment.seek for segment in said.segments}) > 1
+        made = create(**asked)
+        assert made.text == said.text
+        rows = made.to_dict()["usage"]["input_token_details"]["audio_tokens"]
+        assert rows == said.output.encoder_rows > 50 * 2
+
+
+def shown(segment: Segment) -> dict[str, Any]:
+    listed = {name: value for name, value in asdict(segment).items() if name != "words"}
+    near = {name: pytest.approx(listed[name], rel=1e-3) for name in ("avg_logprob", "no_speech_prob")}
+    return {**listed, **near, "tokens": list(segment.tokens)}
+
+
+def test_subtitles_have_their_media_types_and_lines(speech: Live) -> None:
+    asked: dict[str, Any] = {**DRAWN, "language": "fr", "max_completion_tokens": 40}
+    params = SamplingParams(**DRAWN, max_tokens=40)
+    said = heard(speech, CLIPS[0], "fr", timestamps=True, sampling_params=params)
+    layout = subtitles.Layout(max_line_width=5, max_line_count=2)
+    for form, media, write in (("srt", "application/x-subrip", subtitles.srt), ("vtt", "text/vtt", subtitles.vtt)):
+        data = {**asked, "response_format": form, "max_line_width": 5, "max_line_count": 2}
+        made = speech.http.post(PATH, data=data, files={"file": CLIPS[0]})
+        assert made.headers["content-type"].split(";")[0] == media
+        assert made.content.decode() == write(said.segments, layout) != write(said.segments)
+
+
+def test_a_clip_that_cannot_be_believed_is_decoded_again(speech: Live) -> None:
+    strict: dict[str, float] = {"logprob_threshold": -0.001, "no_speech_threshold": 1}
+    expected = heard(speech, CLIPS[0], "de", fallback=Fallback(**strict)).text  # type: ignore[arg-type]
+    asked: Any = {"model": MODEL, "file": file(CLIPS[0]), "language": "de"}
+    create = speech.openai.audio.transcriptions.create
+    *_, done = create(**asked, extra_body=strict, stream=True)
+    assert done.text == create(**asked, extra_body={**strict, "temperature": 0}).text == expected
+    assert create(**asked).text != expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {"fallback": None, "vad_filter": False, "condition_on_previous_text": True, "timestamps": False}),
+        ({"temperature": "0", "seed": "3"}, {"fallback": Fallback(), "sampling_params": SamplingParams(seed=3)}),
+        ({"temperature": "0.5"}, {"fallback": None, "sampling_params": SamplingParams(temperature=0.5)}),
+        ({"compression_ratio_threshold": "3"}, {"fallback": Fallback(compression_ratio_threshold=3)}),
+        ({"condition_on_previous_text": "false"}, {"condition_on_previous_text": False}),
+        ({"chunking_strategy": "auto"}, {"vad_filter": True}),
+        ({"response_format": "vtt"}, {"timestamps": True, "word_timestamps": False}),
+        ({"response_format": "vtt", "timestamp_granularities[]": "word"}, {"word_timestamps": True}),
+        (
+            {"hallucination_silence_threshold": "2"},
+            {"hallucination_silence_threshold": 2, "word_timestamps": True, "timestamps": False},
+        ),
+    ],
+    ids=" ".join,
+)
+def test_what_is_asked_reaches_the_engine(fields: dict[str, str], expected: dict[str, Any]) -> None:
+    llm = FakeLLM("audio")
+    llm.frontend.processor.clock = SimpleNamespace(zero=5)
+    llm.frontend.lock, llm.frontend.spec.target_vocab = nullcontext(), 9
+    request = httpx.Request("POST", "http://a", data=fields, files={"file": CLIPS[0]})
+    made = call(app(llm), "POST", PATH, headers=dict(request.headers), chunks=[request.read()])
+    assert made.status == 200, made.body
+    assert {name: llm.asked[0][name] for name in expected} == expected
+
+
+def test_a_model_without_timestamps_is_not_asked_for_them() -> None:
+    llm = FakeLLM("audio")
+    llm.frontend.processor.clock = SimpleNamespace(zero=9)
+    llm.frontend.lock, llm.frontend.spec.target_vocab = nullcontext(), 9
+    request = httpx.Request("POST", "http://a", data={"response_format": "srt"}, files={"file": CLIPS[0]})
+    made = call(app(llm), "POST", PATH, headers=dict(request.headers), chunks=[request.read()])
+    assert (made.status, llm.asked[0]["timestamps"]) == (200, False)
+
+
 def test_a_stream_joined_is_the_whole(speech: Live) -> None:
-    for clip in CLIPS:
-        asked: Any = {"file": file(clip), "language": "en", "extra_body": {"repetition_penalty": 1.8}}
+    drawn = {**DRAWN, "max_completion_tokens": 12}
+    for clip, given in [*((clip, dict[str, Any]({"repetition_penalty": 1.8})) for clip in CLIPS), (LONG, drawn)]:
+        asked: Any = {"file": file(clip), "language": "en", "extra_body": given}
         whole = speech.openai.audio.transcriptions.create(model=MODEL, **asked)
         events = [*speech.openai.audio.transcriptions.create(model=MODEL, **asked, stream=True)]
         *deltas, done = events
@@ -107,12 +208,13 @@ def test_the_form_of_a_stream(speech: Live) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("response_format", "srt"),
-        ("response_format", "vtt"),
-        ("response_format", "verbose_json"),
+        ("response_format", "tsv"),
         ("timestamp_granularities[]", "word"),
+        ("timestamp_granularities[]", "phoneme"),
+        ("max_line_width", "40"),
+        ("logprob_threshold", "inf"),
         ("include[]", "logprobs"),
-        ("chunking_strategy", "auto"),
+        ("chunking_strategy", "server_vad"),
         ("temperature", "hot"),
         ("temperature", "nan"),
         ("stream", "perhaps"),
@@ -124,6 +226,19 @@ def test_a_field_that_cannot_be_followed_is_named(field: str, value: str, speech
     assert refused.status_code == 400, refused.text
     assert refused.json()["error"]["param"] == field
     assert field in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "blamed"),
+    [
+        ({"response_format": "vtt", "stream": "true"}, "response_format"),
+        ({"response_format": "srt", "max_line_count": "2"}, "max_line_count"),
+        ({"hallucination_silence_threshold": "2", "vad_filter": "true"}, "hallucination_silence_threshold"),
+    ],
+)
+def test_fields_that_do_not_work_together(fields: dict[str, str], blamed: str, speech: Live) -> None:
+    refused = speech.http.post(PATH, data=fields, files={"file": CLIPS[0]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, blamed)
 
 
 def test_empty_fields_are_left_out(speech: Live) -> None:

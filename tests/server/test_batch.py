@@ -323,28 +323,30 @@ def test_the_command_answers_as_the_offline_api_and_goes_on(
     model = str(text_folder(tmp_path, GENERATION))
     prompts = ["hello", "a cab", "the end"]
     offline = {one.encoder_prompt: one.outputs[0].text for one in LLM(model, dtype="float32").generate(prompts)}
-    requests = [request(prompt, prompt) for prompt in prompts]
+    scored = request("scored", url="/v1/score_target", body={"source": "hello", "target": "x"})
+    requests = [scored, *(request(prompt, prompt) for prompt in prompts)]
     file = written(
         tmp_path / "in.jsonl",
         [*requests, request("unfit") | {"body": {"prompt": "hi", "max_tokens": -1}}, request("other", url="/v1/files")],
     )
-    make(Server(), batch.read(file)[:1], out)
+    make(Server(), batch.read(file)[1:2], out)
 
     capsys.readouterr()
     command = ["run-batch", "-i", str(file), "-o", str(out), model, "--served-model-name=m", "--dtype=float32"]
     assert cli.main(command) == 0
     said = capsys.readouterr()
-    assert said.out == f"{out}: 2 succeeded, 2 failed, 1 from an earlier run\n"
+    assert said.out == f"{out}: 3 succeeded, 2 failed, 1 from an earlier run\n"
     assert said.err == ""
     found = results(out)
     for prompt in prompts[1:]:
         assert found[prompt]["response"]["body"]["choices"][0]["text"] == offline[prompt]
+    assert found["scored"]["response"]["body"]["data"][0]["total_logprob"] < 0
     assert found["unfit"]["response"]["status_code"] == 400
     assert found["other"]["response"] is None
 
     before = out.read_bytes()
     assert cli.main(command) == 0
-    assert capsys.readouterr().out == f"{out}: 0 succeeded, 0 failed, 5 from an earlier run\n"
+    assert capsys.readouterr().out == f"{out}: 0 succeeded, 0 failed, 6 from an earlier run\n"
     assert out.read_bytes() == before
 
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 
+from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.errors import (
     CapacityError,
     ConfigError,
@@ -17,6 +18,7 @@ from transduce.errors import (
     MediaError,
     RequestError,
 )
+from transduce.frontend.frontend import Params
 from transduce.server.errors import (
     Draining,
     FieldError,
@@ -187,6 +189,7 @@ WRONG: dict[str, list[Any]] = {
     "early_stopping": ["always", 1],
     "prompt_logprobs": [-1, 21, True],
     "response_format": [
+        {},
         {"type": "xml"},
         {"type": "json_schema"},
         {"type": "json_object", "json_schema": {"schema": {}}},
@@ -197,6 +200,9 @@ WRONG: dict[str, list[Any]] = {
     "guided_grammar": [["x"]],
     "structured_outputs": [{"regex": "x"}],
     "priority": [1],
+    "num_beams": [4],
+    "num_return_sequences": [2],
+    "max_new_tokens": [9],
     "no_such_field": [0, "", [], False],
 }
 
@@ -221,12 +227,38 @@ def test_a_field_that_cannot_be_followed_is_named(field: str, value: object, cli
         ({"guided_choice": []}, "guided_choice=[]"),
         ({"length_penalty": 2, "temperature": 0.5}, "length_penalty is for beams, not for samples"),
         ({"early_stopping": True, "n": 2}, "early_stopping is for beams, not for samples"),
+        ({"use_beam_search": False, "beam_width": 4}, "use_beam_search=False beside beam_width=4"),
+        ({"num_beams": 4}, "give beam_width"),
+        ({"num_return_sequences": 2}, "give n"),
+        ({"response_format": {}}, "type is missing in response_format"),
+        ({"response_format": {"type": "json_schema"}}, 'needs a schema: give json_schema: {"schema": …} too'),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "schema is missing in response_format"),
     ],
 )
 def test_what_contradicts_is_said(fields: dict[str, Any], said: str, client: TestClient) -> None:
     error = refusal(client, "/completions", json={"prompt": "x", **fields})
     assert said in error["message"]
     assert error["param"] in fields
+
+
+@pytest.mark.parametrize(
+    ("asked", "params"),
+    [
+        ({}, SamplingParams()),
+        ({"n": 1}, BeamSearchParams(num_return_sequences=1)),
+        ({"n": 1, "temperature": 0.5}, SamplingParams(n=1, temperature=0.5)),
+        ({"n": 2}, SamplingParams(n=2)),
+        ({"n": 2, "beam_width": 3}, BeamSearchParams(beam_width=3, num_return_sequences=2)),
+        ({"use_beam_search": True}, BeamSearchParams()),
+        ({"use_beam_search": True, "n": 3}, BeamSearchParams(beam_width=3, num_return_sequences=3)),
+        ({"use_beam_search": False}, BeamSearchParams(beam_width=1)),
+        ({"use_beam_search": False, "beam_width": 1}, BeamSearchParams(beam_width=1)),
+        ({"use_beam_search": False, "n": 2}, SamplingParams(n=2)),
+        ({"use_beam_search": False, "temperature": 0.5}, SamplingParams(temperature=0.5)),
+    ],
+)
+def test_when_there_are_beams_and_when_samples(asked: dict[str, Any], params: Params) -> None:
+    assert CompletionRequest.model_validate({"prompt": "x", **asked}).params() == params
 
 
 def test_newer_names_are_explained(client: TestClient) -> None:

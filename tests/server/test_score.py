@@ -60,7 +60,9 @@ def test_scores_are_the_offline_ones(sources: Any, targets: Any, ids: bool, text
         ({"source": "x", "target": []}, "target", "give a text"),
         ({"source": "x", "target": ""}, "target", "the target '' is empty"),
         ({"source": ["x", ""], "target": "x"}, "source", "is empty"),
-        ({"source": "x", "target": "a" * 99}, "target", "the model takes 65"),
+        ({"source": "x", "target": "a" * 99}, "target", "the model has 64 positions"),
+        ({"source": "a" * 99, "target": "x"}, "source", "truncate_prompt_tokens=64"),
+        ({"source": "x", "target": "x", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "greater than"),
         ({"source": "x", "target": [[5], [999]]}, "target", "token id 999"),
         ({"source": ["x", "x"], "target": ["x", "x", "x"]}, None, "2 sources and 3 targets"),
         ({"source": "x", "target": "x", "temperature": 1}, "temperature", "is not supported"),
@@ -71,6 +73,12 @@ def test_what_cannot_be_scored_is_said(asked: dict[str, Any], param: str | None,
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (400, param), error
     assert said in error["message"]
+
+
+def test_a_long_source_is_cut_as_its_refusal_says(text: Live) -> None:
+    made = scored(text, source="a" * 99, target="x", truncate_prompt_tokens=64)
+    details = made["usage"]["prompt_tokens_details"]
+    assert (details["encoder_tokens"], details["truncated_tokens"]) == (64, 37)
 
 
 def test_a_model_of_speech_scores_nothing(speech: Live) -> None:
@@ -120,6 +128,7 @@ def test_prompt_logprobs_are_the_offline_ones(most: int, text: Live) -> None:
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 0, "prompt_logprobs": 0}, "max_tokens"),
         ({"max_tokens": 0, "prompt_logprobs": 0, "decoder_prompt": "x", "n": 2}, "n"),
+        ({"max_tokens": 0, "prompt_logprobs": 0, "decoder_prompt": "x", "best_of": 2}, "best_of"),
     ],
 )
 def test_prompts_that_cannot_be_scored(asked: dict[str, Any], param: str, text: Live) -> None:

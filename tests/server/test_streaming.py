@@ -244,7 +244,7 @@ def test_pieces_are_what_is_new(outputs: list[list[RequestOutput]]) -> None:
             yield each
 
     async def run() -> list[Any]:
-        return [piece async for piece in Answers([stream(script) for script in outputs], 2).pieces()]
+        return [piece async for piece in Answers([stream(script) for script in outputs], 2, 9).pieces()]
 
     told: dict[int, list[Any]] = {}
     for piece in asyncio.run(run()):

@@ -4,26 +4,21 @@ Owns flags, what is printed and exit codes: 0; 1 when inputs failed, the others 
 argument or checkpoint; 130 after Ctrl-C. Results go to stdout in the order of the inputs, all else to stderr.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.exceptions import Abort, TyperException
 
 import transduce
-from transduce.cli import bench, options, run_batch, serve, sources, terminal
+from transduce.cli import answering, bench, options, run_batch, serve, sources, terminal, transcribe
 from transduce.config import EngineConfig, from_options
-from transduce.core.params import BeamSearchParams, SamplingParams
 from transduce.errors import EngineError, RequestError, TransduceError
-from transduce.frontend.outputs import CompletionOutput, RequestOutput
+from transduce.frontend.outputs import CompletionOutput
 
-if TYPE_CHECKING:
-    from transduce.llm import LLM
-
-FAILED, WRONG, INTERRUPTED = 1, 2, 130
+FAILED, WRONG, INTERRUPTED = answering.FAILED, 2, 130
 
 MB = 1_000_000
 
@@ -34,6 +29,7 @@ app = typer.Typer(
     context_settings={"auto_envvar_prefix": "TRANSDUCE"},  # every flag: TRANSDUCE_SERVE_PORT
 )
 app.command(cls=sources.Command)(serve.serve)
+app.command(cls=sources.Command)(transcribe.transcribe)
 app.command("run-batch", cls=sources.Command)(run_batch.run_batch)
 app.add_typer(bench.app, name="bench")
 
@@ -113,10 +109,10 @@ def generate(
         raise typer.BadParameter("no texts: give a TEXT, --file, or - to read lines from stdin")
     if logprobs is not None and not as_json:
         raise typer.BadParameter("--logprobs goes with --json; add it")
-    params = _params(context)
-    llm = _load(context, verbose, "generate")
+    params = answering.params(context)
+    llm = answering.load(context, "generate")
     refused = [CompletionOutput(0, finish_reason="error")]
-    with _refusal([_answers(source, refused) for source in sources] if as_json else []):
+    with answering.refusal([_answers(source, refused) for source in sources] if as_json else []):
         outputs = llm.generate([*sources], params)
     for source, output in zip(sources, outputs, strict=True):
         terminal.show(
@@ -124,47 +120,7 @@ def generate(
             if as_json
             else [answer.text for answer in output.outputs]
         )
-    _finish(sources, outputs)
-
-
-@app.command(cls=sources.Command)
-def transcribe(
-    context: typer.Context,
-    model: options.Model,
-    clips: options.Clips,
-    language: options.Language = None,
-    task: options.Task = "transcribe",
-    prompt: options.Before = None,
-    timestamps: options.Timestamps = False,
-    as_json: options.Json = False,
-    max_tokens: options.MaxTokens = None,
-    temperature: options.Temperature = None,
-    top_p: options.TopP = None,
-    top_k: options.TopK = None,
-    seed: options.Seed = None,
-    beam_width: options.BeamWidth = None,
-    dtype: options.DType = None,
-    max_num_seqs: options.MaxNumSeqs = None,
-    max_model_len: options.MaxModelLen = None,
-    attention_backend: options.Backend = None,
-    speculate: options.Speculate = None,
-    quantization: options.Quantization = None,
-    quantization_keep: options.Keep = None,
-    load_format: options.LoadFormat = None,
-    generation_config: options.GenerationConfig = None,
-    tokenizer: options.Tokenizer = None,
-    revision: options.Revision = None,
-    verbose: options.Verbose = False,
-) -> None:
-    """Print what is said in each CLIP, an audio file of at most 30 seconds."""
-    params = _params(context)
-    llm = _load(context, verbose, "transcribe")
-    with _refusal([_heard(clip, "", language) for clip in clips] if as_json else []):
-        said = llm.transcribe([*clips], language, task, prompt, timestamps=timestamps, sampling_params=params)
-    for clip, heard in zip(clips, said, strict=True):
-        name = f"{clip}: " if len(clips) > 1 else ""
-        terminal.show(_heard(clip, heard.text, heard.language, heard.error) if as_json else [name + heard.text])
-    _finish(clips, [heard.output for heard in said])
+    answering.finish((source, output.error) for source, output in zip(sources, outputs, strict=True))
 
 
 @app.command(cls=sources.Command)
@@ -195,59 +151,11 @@ def _sources(texts: Sequence[str], file: Path | None) -> Iterator[str]:
         yield from terminal.lines(str(file))
 
 
-def _params(context: typer.Context) -> SamplingParams | BeamSearchParams:
-    sampling, beams = options.given(context, SamplingParams), options.given(context, BeamSearchParams)
-    try:
-        if "beam_width" not in beams:
-            return SamplingParams(**sampling)
-        return BeamSearchParams(**beams, num_return_sequences=sampling.get("n"))
-    except RequestError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def _load(context: typer.Context, verbose: bool, command: str) -> "LLM":
-    """The model that the command names. BadParameter where another command is the one for it."""
-    terminal.log(verbose)
-    with terminal.interruptible():
-        from transduce.llm import LLM
-
-        llm = LLM(**options.given(context, EngineConfig))
-    media = llm.frontend.processor.media
-    fitting = "generate" if media is None else "transcribe"
-    if command != fitting:
-        raise typer.BadParameter(f"{llm.config.model!r} takes {media or 'text'}; use transduce {fitting}")
-    return llm
-
-
 def _answers(
     source: str, outputs: Sequence[CompletionOutput], truncated: int = 0, error: str | None = None
 ) -> dict[str, Any]:
     answers = [asdict(answer) for answer in outputs]
     return {"prompt": source, "outputs": answers, "truncated": truncated, "error": error}
-
-
-def _heard(clip: str, text: str, language: str | None, error: str | None = None) -> dict[str, Any]:
-    return {"audio": clip, "text": text, "language": language, "error": error}
-
-
-@contextmanager
-def _refusal(records: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-    """A refusal of all inputs at once, as of a single one, is printed in each one's record as well."""
-    try:
-        yield
-    except (RequestError, EngineError) as error:
-        for record in records:
-            terminal.show({**record, "error": str(error)})
-        raise
-
-
-def _finish(inputs: Sequence[str], outputs: Sequence[RequestOutput]) -> None:
-    """Say what failed; exit 1 if anything did."""
-    failed = [(source, output.error) for source, output in zip(inputs, outputs, strict=True) if output.error]
-    for source, error in failed:
-        _complain(f"{source!r}: {error}", FAILED)
-    if failed:
-        raise typer.Exit(FAILED)
 
 
 def _complain(message: str, code: int) -> int:

@@ -49,14 +49,6 @@ IgnoreEos = Annotated[bool, option("Go on to --max-tokens.", "--ignore-eos")]
 Logprobs = Annotated[int | None, option("With --json: log-probabilities, and of so many likeliest tokens.")]
 Truncate = Annotated[int | None, option("Keep so many tokens of each TEXT.")]
 
-Clips = Annotated[
-    list[str], typer.Argument(metavar="CLIP...", help="Audio files in any format FFmpeg reads.", show_default=False)
-]
-Language = Annotated[str | None, option("The speech's, such as en; detected where it is not given.")]
-Task = Annotated[str, option("transcribe, or translate into English.")]
-Before = Annotated[str | None, option("What was said before, as context.")]
-Timestamps = Annotated[bool, option("Mark segments, as <|1.20|>.", "--timestamps")]
-
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.", show_default=False)]
 Scheme = Annotated[str, typer.Option("--scheme", help="How weights are stored.")]
 

@@ -1,17 +1,19 @@
 """The prompts of one HTTP request, run side by side, and their outputs taken apart into what is new.
 
-Owns the order of choices, and that one prompt's failure is the HTTP request's. Knows no route's form of an answer.
+Owns the order of choices, how many prompts are in the engine at a time, and that one prompt's failure is the HTTP
+request's. Knows no route's form of an answer.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from transduce.frontend.frontend import Params
 from transduce.frontend.outputs import CompletionOutput, Logprob, RequestOutput
 from transduce.server.errors import NotServed
 from transduce.server.protocol.base import Usage, usage
@@ -34,6 +36,11 @@ async def takes_text(service: Serving) -> None:
     """A route's condition: the model's encoder takes text."""
     if media := service.llm.frontend.processor.media:
         raise NotServed(f"{service.names[0]} takes {media}, not text; use /v1/audio/transcriptions")
+
+
+async def has_room(service: Serving) -> None:
+    """A route's condition: not too many prompts wait. Asked before the request's own are looked at."""
+    service.check_room()
 
 
 def head(kind: str, form: str, http: Request, service: Service) -> dict[str, Any]:
@@ -64,13 +71,14 @@ class Piece:
 
 
 class Answers:
-    """What becomes of several prompts, of `width` answers each. Iterate once, by `pieces`, or by `whole` or `outputs`;
-    then ask for the usage.
+    """What becomes of several prompts, of `width` answers each, `at_once` of them side by side. Iterate once, by
+    `pieces`, or by `whole` or `outputs`; then ask for the usage.
     """
 
-    def __init__(self, streams: Sequence[Stream], width: int) -> None:
+    def __init__(self, streams: Sequence[Stream], width: int, at_once: int) -> None:
         self._streams = streams
         self._width = width
+        self._at_once = at_once
         self._outputs: dict[int, RequestOutput] = {}
 
     @property
@@ -118,10 +126,17 @@ class Answers:
 
     async def _side_by_side(self) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         """Outputs and the prompts they belong to. The first error ends all."""
-        async with aclosing(_merged(self._streams)) as outputs:
+        async with aclosing(_merged(self._streams, self._at_once)) as outputs:
             async for at, output in outputs:
                 self._outputs[at] = output
                 yield at, output
+
+
+def answers(service: Service, params: Params, streams: Sequence[Stream]) -> Answers:
+    """Those of prompts with the same parameters, of which as many are in the engine at a time as can run there."""
+    resolver = service.llm.frontend.resolver
+    at_once = max(1, service.llm.config.max_num_seqs // resolver.width(params))
+    return Answers(streams, resolver.answers(params), at_once)
 
 
 @dataclass(slots=True)
@@ -162,38 +177,44 @@ def token_text(token: int, logprob: Logprob, *, as_id: bool = False) -> str:
     return f"token_id:{token}" if as_id or text is None else text
 
 
-async def _merged(streams: Sequence[Stream]) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-    """What several streams give, as it comes. One alone, the usual case, needs no tasks."""
+_News = tuple[int, RequestOutput] | Exception | None
+"""A stream's place and what it gave; or what one raised; or the end of a pump."""
+
+
+async def _merged(streams: Sequence[Stream], at_once: int) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+    """What several streams give, as it comes, each begun as one before it ends. One alone needs no tasks."""
     if len(streams) == 1:
         async with aclosing(streams[0]):
             async for output in streams[0]:
                 yield 0, output
         return
-    ready: asyncio.Queue[tuple[int, RequestOutput | Exception | None]] = asyncio.Queue(maxsize=1)
-    tasks = [asyncio.create_task(_pump(at, stream, ready)) for at, stream in enumerate(streams)]
+    ready: asyncio.Queue[_News] = asyncio.Queue(maxsize=1)
+    left = iter(enumerate(streams))
+    pumps = [asyncio.create_task(_pump(left, ready)) for _ in range(min(at_once, len(streams)))]
     try:
-        running = len(streams)
+        running = len(pumps)
         while running:
-            at, got = await ready.get()
-            if isinstance(got, Exception):
-                raise got
-            if got is None:
+            news = await ready.get()
+            if isinstance(news, Exception):
+                raise news
+            if news is None:
                 running -= 1
             else:
-                yield at, got
+                yield news
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _pump(at: int, stream: Stream, ready: asyncio.Queue[tuple[int, RequestOutput | Exception | None]]) -> None:
-    """Put what a stream gives, and at last None or what it raised, where others wait for it."""
+async def _pump(left: Iterator[tuple[int, Stream]], ready: asyncio.Queue[_News]) -> None:
+    """Put what one stream after the other gives, and at last None or what one raised, where others wait for it."""
     try:
-        async with aclosing(stream):
-            async for output in stream:
-                await ready.put((at, output))
+        for at, stream in left:
+            async with aclosing(stream):
+                async for output in stream:
+                    await ready.put((at, output))
     except Exception as error:  # noqa: BLE001  # raised again where it is taken
-        await ready.put((at, error))
+        await ready.put(error)
     else:
-        await ready.put((at, None))
+        await ready.put(None)

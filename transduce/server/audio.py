@@ -1,20 +1,30 @@
-"""/v1/audio/transcriptions and /translations: a clip in a form, its text back, whole or as it comes."""
+"""/v1/audio/transcriptions and /translations: a recording in a form, its text back, whole or as it comes."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from transduce.media.audio import seconds
 from transduce.server import sse
 from transduce.server.answers import Serving
 from transduce.server.errors import NotServed, documented
-from transduce.server.protocol.audio import AudioRequest, TextDelta, TextDone, Transcript, usage
+from transduce.server.protocol.audio import (
+    AudioLength,
+    AudioRequest,
+    TextDelta,
+    TextDone,
+    Transcript,
+    VerboseTranscript,
+    usage,
+)
 from transduce.server.service import Service
+from transduce.speech import subtitles
 from transduce.speech.transcription import Transcription
+
+SRT, VTT = "application/x-subrip", "text/vtt"
 
 
 async def transcribes(service: Serving) -> None:
@@ -33,23 +43,23 @@ router = APIRouter(tags=["audio"], dependencies=[Depends(transcribes)])
 
 Asked = Annotated[AudioRequest, Form(media_type="multipart/form-data")]
 
+FORMS = documented("text/plain", "text/event-stream", SRT, VTT)
 
-@router.post(
-    "/v1/audio/transcriptions", response_model=Transcript, responses=documented("text/plain", "text/event-stream")
-)
+
+@router.post("/v1/audio/transcriptions", response_model=Transcript | VerboseTranscript, responses=FORMS)
 async def transcribe(body: Asked, http: Request, service: Serving) -> Response:
-    """What is said in a clip."""
+    """What is said in a recording."""
     return await _answer(body, http, service, "transcribe")
 
 
 @router.post(
     "/v1/audio/translations",
-    response_model=Transcript,
-    responses=documented("text/plain", "text/event-stream"),
+    response_model=Transcript | VerboseTranscript,
+    responses=FORMS,
     dependencies=[Depends(translates)],
 )
 async def translate(body: Asked, http: Request, service: Serving) -> Response:
-    """What is said in a clip, in English."""
+    """What is said in a recording, in English."""
     return await _answer(body, http, service, "translate")
 
 
@@ -60,39 +70,46 @@ async def _answer(body: AudioRequest, http: Request, service: Service, task: str
 
 
 async def _heard(body: AudioRequest, http: Request, service: Service, task: str) -> Response:
-    params, clip = body.params(), await body.file.read()
-    rows = service.llm.frontend.spec.fixed_rows or 0
-    transcribed = service.transcribe(
-        http, clip, body.language, task, body.prompt, params, timestamps=False, stream=body.stream
-    )
-    heard = _noted(transcribed, clip, rows, http, service)
+    layout, asked, clip = body.layout(), body.hearing(), await body.file.read()
+    timestamps = body.timed and await asyncio.to_thread(service.stamps)
+    heard = service.transcribe(http, clip, stream=body.stream, task=task, timestamps=timestamps, **asked)
     if body.stream:
-        return await sse.respond(_events(heard, rows))
+        return await sse.respond(_events(heard))
     async with aclosing(heard):
-        made = await anext(heard)
-    if body.response_format == "text":
-        return PlainTextResponse(made.text + "\n")
-    return JSONResponse(Transcript(text=made.text, usage=usage(made.output, rows)))
+        return _written(await anext(heard), body, layout, task)
 
 
-async def _noted(
-    heard: AsyncGenerator[Transcription, None], clip: bytes, rows: int, http: Request, service: Service
-) -> AsyncGenerator[Transcription, None]:
-    """The same, and what was heard is in the log and the metrics."""
-    async with aclosing(heard):
-        async for made in heard:
-            if made.output.finished:
-                length = await asyncio.to_thread(seconds, clip)
-                http.state.record.heard(length, rows)
-                service.metrics.heard(length)
-            yield made
+def _written(made: Transcription, body: AudioRequest, layout: subtitles.Layout, task: str) -> Response:
+    """A transcription in the form that is asked for."""
+    match body.response_format:
+        case "srt":
+            return Response(subtitles.srt(made.segments, layout), media_type=SRT)
+        case "vtt":
+            return Response(subtitles.vtt(made.segments, layout), media_type=VTT)
+        case "verbose_json":
+            return JSONResponse(_verbose(made, task, body.timestamp_granularities))
+        case "text":
+            return PlainTextResponse(made.text + "\n")
+        case _:
+            return JSONResponse(Transcript(text=made.text, usage=usage(made.output)))
 
 
-async def _events(heard: AsyncGenerator[Transcription, None], rows: int) -> sse.Events:
+def _verbose(made: Transcription, task: str, granularities: Collection[str]) -> dict[str, Any]:
+    """A VerboseTranscript."""
+    return {
+        **subtitles.verbose(
+            made.segments, task=task, language=made.language, duration=made.duration, granularities=granularities
+        ),
+        "language_probability": made.language_probability,
+        "usage": AudioLength(type="duration", seconds=made.duration),
+    }
+
+
+async def _events(heard: AsyncGenerator[Transcription, None]) -> sse.Events:
     told = 0
     async with aclosing(heard):
         async for made in heard:
             if len(made.text) > told:
                 yield TextDelta(type="transcript.text.delta", delta=made.text[told:])
                 told = len(made.text)
-    yield TextDone(type="transcript.text.done", text=made.text, usage=usage(made.output, rows))
+    yield TextDone(type="transcript.text.done", text=made.text, usage=usage(made.output))

@@ -31,8 +31,8 @@ Progress = Callable[[int, int, int], None]
 """Told of requests done, and of their input and output tokens."""
 
 AUDIO = ("/v1/audio/transcriptions", "/v1/audio/translations")
-URLS = ("/v1/chat/completions", "/v1/completions", *AUDIO)
-"""What a line may ask for: the routes that generate. A clip is named in `body.file`, and posted in a form."""
+URLS = ("/v1/chat/completions", "/v1/completions", "/v1/score_target", *AUDIO)
+"""What a line may ask for: the routes that run the model. A clip is named in `body.file`, and posted in a form."""
 
 TRIES = 3
 """How often a request is made whose engine process ends."""

@@ -12,7 +12,7 @@ from transduce.errors import RequestError
 from transduce.frontend.detokenizer import REPLACEMENT
 from transduce.frontend.outputs import CompletionOutput, Logprob
 from transduce.server import sse
-from transduce.server.answers import Answers, Piece, Serving, head, takes_text, token_text
+from transduce.server.answers import Piece, Serving, answers, has_room, head, takes_text, token_text
 from transduce.server.errors import documented
 from transduce.server.protocol.chat import (
     Chat,
@@ -28,7 +28,7 @@ from transduce.server.protocol.chat import (
 from transduce.server.service import Service
 from transduce.server.tokenizer import with_tokenizer
 
-router = APIRouter(tags=["text"], dependencies=[Depends(takes_text)])
+router = APIRouter(tags=["text"], dependencies=[Depends(takes_text), Depends(has_room)])
 
 
 @router.post("/v1/chat/completions", response_model=Chat, responses=documented("text/event-stream"))
@@ -43,16 +43,16 @@ async def _answer(body: ChatRequest, http: Request, service: Service) -> Respons
     params = body.params()
     prompt = body.pair(await _source(body, service))
     streams = [service.generate(http, prompt, params, stream=body.stream)]
-    answers = Answers(streams, service.llm.frontend.resolver.answers(params))
+    made = answers(service, params, streams)
     if body.stream:
         about = head("chatcmpl", "chat.completion.chunk", http, service)
-        chunks = answers.chunks(about, lambda piece: _deltas(piece, body), with_usage=body.include_usage)
+        chunks = made.chunks(about, lambda piece: _deltas(piece, body), with_usage=body.include_usage)
         return await sse.respond(chunks)
     about = head("chatcmpl", "chat.completion", http, service)
-    pieces = await answers.whole()
+    pieces = await made.whole()
     choices = [_choice(piece, body) for piece in pieces]
     scored = {"prompt_logprobs": pieces[0].prompt_logprobs}
-    return JSONResponse({**about, "choices": choices, "usage": answers.usage, **scored})
+    return JSONResponse({**about, "choices": choices, "usage": made.usage, **scored})
 
 
 async def _source(body: ChatRequest, service: Service) -> str | list[int]:

@@ -8,13 +8,13 @@ from fastapi.responses import JSONResponse
 
 from transduce.frontend.outputs import Logprob
 from transduce.server import sse
-from transduce.server.answers import Answers, Piece, Serving, head, takes_text, token_text
+from transduce.server.answers import Piece, Serving, answers, has_room, head, takes_text, token_text
 from transduce.server.errors import documented
 from transduce.server.protocol.completions import Completion, CompletionChoice, CompletionLogprobs, CompletionRequest
 from transduce.server.service import Service
 from transduce.server.tokenizer import text_of, with_tokenizer
 
-router = APIRouter(tags=["text"], dependencies=[Depends(takes_text)])
+router = APIRouter(tags=["text"], dependencies=[Depends(takes_text), Depends(has_room)])
 
 
 @router.post("/v1/completions", response_model=Completion, responses=documented("text/event-stream"))
@@ -29,13 +29,13 @@ async def _answer(body: CompletionRequest, http: Request, service: Service) -> R
     params = body.params()
     echoes = [await _echo(source, body, service) if body.echo else "" for source in body.sources]
     streams = [service.generate(http, body.pair(source), params, stream=body.stream) for source in body.sources]
-    answers = Answers(streams, service.llm.frontend.resolver.answers(params))
+    made = answers(service, params, streams)
     about = head("cmpl", "text_completion", http, service)
     if body.stream:
-        chunks = answers.chunks(about, lambda piece: [_choice(piece, body, echoes)], with_usage=body.include_usage)
+        chunks = made.chunks(about, lambda piece: [_choice(piece, body, echoes)], with_usage=body.include_usage)
         return await sse.respond(chunks)
-    choices = [_choice(piece, body, echoes) for piece in await answers.whole()]
-    return JSONResponse({**about, "choices": choices, "usage": answers.usage})
+    choices = [_choice(piece, body, echoes) for piece in await made.whole()]
+    return JSONResponse({**about, "choices": choices, "usage": made.usage})
 
 
 async def _echo(source: str | list[int], body: CompletionRequest, service: Service) -> str:

@@ -222,7 +222,8 @@ def _invalid(error: RequestValidationError) -> Problem:
             message = f"{param}={_shown(fault['input'])} is not supported; leave it out"
             return Problem(400, message, "unsupported", param)
         case "missing" if param is not None:
-            return Problem(400, f"{param} is missing; give it", "invalid_request", param)
+            where = f" in {param}" if len(place) > 1 else ""
+            return Problem(400, f"{place[-1]} is missing{where}; give it", "invalid_request", param)
     if param is None:
         message = "the body is no JSON object; send one, with Content-Type: application/json"
         return Problem(400, message, "invalid_request")

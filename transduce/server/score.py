@@ -4,11 +4,11 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
 from transduce.frontend import targets
-from transduce.server.answers import Answers, Serving, head, takes_text
+from transduce.server.answers import Serving, answers, has_room, head, takes_text
 from transduce.server.errors import documented
 from transduce.server.protocol.score import ScoreRequest, Scores, score
 
-router = APIRouter(tags=["text"], dependencies=[Depends(takes_text)])
+router = APIRouter(tags=["text"], dependencies=[Depends(takes_text), Depends(has_room)])
 
 
 @router.post("/v1/score_target", response_model=Scores, responses=documented())
@@ -19,6 +19,7 @@ async def score_target(body: ScoreRequest, http: Request, service: Serving) -> R
         salt = {} if body.cache_salt is None else {"cache_salt": body.cache_salt}
         pairs = targets.paired(body.sources, body.targets)
         prompts = [{**targets.prompt(*pair), **salt} for pair in pairs]
-        answers = Answers([service.generate(http, each, targets.PARAMS, stream=False) for each in prompts], 1)
-        data = [score(index, targets.score(output)) for index, output in enumerate(await answers.outputs())]
-    return JSONResponse({**head("score", "list", http, service), "data": data, "usage": answers.usage})
+        params = targets.params(body.truncate_prompt_tokens)
+        made = answers(service, params, [service.generate(http, each, params, stream=False) for each in prompts])
+        data = [score(index, targets.score(output)) for index, output in enumerate(await made.outputs())]
+    return JSONResponse({**head("score", "list", http, service), "data": data, "usage": made.usage})

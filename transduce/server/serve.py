@@ -177,7 +177,7 @@ def _introduction(service: Service, url: str) -> Iterator[str]:
     stored = f", {config.quantization} weights" if config.quantization else ""
     yield f"transduce {transduce.__version__} serves {config.model} as {', '.join(service.names)}"
     yield f"dtype {about.dtype} on {about.device}, attention backend {about.backend}{stored}"
-    yield f"KV capacity {about.kv_tokens:,} tokens and {about.kv_rows:,} encoder rows"
+    yield f"KV capacity {about.kv_tokens:,} tokens and {about.kv_rows:,} encoder rows, in {about.pages} pages"
     yield f"largest concurrency {config.max_num_seqs} answers, or {about.most_at_once:.1f} of the longest requests"
     started = _process_start()
     yield f"ready at {url}" + ("" if started is None else f" after {time.time() - started:.1f} s")

@@ -61,6 +61,12 @@ class Service:
             return frozenset({"generate"})
         return frozenset({"transcribe"} if processor.language else {"transcribe", "translate"})
 
+    def stamps(self) -> bool:
+        """Whether the model of speech writes timestamps. Others' recordings, or windows of them, are one segment."""
+        frontend = self.llm.frontend
+        with frontend.lock:
+            return frontend.processor.clock.zero < frontend.spec.target_vocab
+
     @property
     def state(self) -> State:
         """The engine's, unless the server itself is about to end. A server whose engine was never started loads."""
@@ -114,6 +120,11 @@ class Service:
             served = ", ".join(self.names)
             raise NotServed(f"there is no model {name!r} here; this server has {served}", "model_not_found", "model")
 
+    def check_room(self) -> None:
+        """Raises Overloaded if too many prompts wait."""
+        if self.llm.waiting - self._places >= self.options.max_waiting:
+            raise self._overloaded(self.llm.waiting)
+
     async def generate(
         self,
         http: Request,
@@ -140,17 +151,14 @@ class Service:
         self,
         http: Request,
         audio: bytes,
-        language: str | None,
-        task: str,
-        prompt: str | None,
-        params: Params | None,
         *,
-        timestamps: bool,
         stream: bool,
+        **options: Any,
     ) -> AsyncGenerator[Transcription, None]:
         """The transcription so far, time and again, and at last the whole one; not streamed, only that.
 
-        audio: the bytes of a file. Raises TooLarge for a longer clip than the server takes, and as `generate`.
+        audio: the bytes of a file. options: those of AsyncLLM.transcribe. Raises TooLarge for longer audio than the
+        server takes, and as `generate`.
         """
         record: Record = http.state.record
         self._admit(record)
@@ -158,26 +166,26 @@ class Service:
         start = self.llm.stream_transcription if stream else self._transcription
         answers = start(
             audio,
-            language,
-            task,
-            prompt,
-            timestamps=timestamps,
-            sampling_params=params,
+            max_seconds=self.options.max_audio_seconds,
             owner=record.request_id,
             cache_salt=record.salt or None,
+            **options,
         )
         async with aclosing(self._within_time(answers)) as transcriptions:
             async for transcription in transcriptions:
                 self._note(record, transcription.output)
+                if transcription.output.finished:
+                    record.heard(transcription.duration, transcription.output.encoder_rows)
+                    self.metrics.heard(transcription.duration)
                 yield transcription
 
-    async def _transcription(self, *arguments: Any, **options: Any) -> AsyncGenerator[Transcription, None]:
-        yield await self.llm.transcribe(*arguments, max_seconds=self.options.max_audio_seconds, **options)
+    async def _transcription(self, audio: bytes, **options: Any) -> AsyncGenerator[Transcription, None]:
+        yield await self.llm.transcribe(audio, **options)
 
     def _admit(self, record: Record) -> None:
-        """Raise Overloaded if too many prompts wait. All prompts of an HTTP request are let in if its first one is."""
-        if not record.admitted and self.llm.waiting - self._places >= self.options.max_waiting:
-            raise self._overloaded(self.llm.waiting)
+        """All prompts of an HTTP request are let in if its first one is."""
+        if not record.admitted:
+            self.check_room()
         record.admitted = True
 
     @property

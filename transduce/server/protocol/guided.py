@@ -55,7 +55,11 @@ class ResponseFormat(Body):
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
-        if (self.type == "json_schema") != (self.json_schema is not None):
+        if self.type == "json_schema" and self.json_schema is None:
+            raise PydanticCustomError(
+                "lacking", 'type "json_schema" needs a schema: give json_schema: {"schema": …} too'
+            )
+        if self.type != "json_schema" and self.json_schema is not None:
             raise PydanticCustomError("disagreeing", 'json_schema goes with type "json_schema", and with no other')
         return self
 

@@ -9,6 +9,7 @@ from pydantic import Field, Strict, model_validator
 from transduce.core.params import NUMBERS, BeamSearchParams, SamplingParams
 from transduce.errors import RequestError
 from transduce.frontend.frontend import Params
+from transduce.frontend.sampling import NEUTRAL
 from transduce.server.errors import FieldError, Unsupported
 from transduce.server.protocol.base import FIRST, UNREAD, Body, Neutral, TokenIds, at_most, described
 from transduce.server.protocol.guided import ResponseFormat, Written
@@ -31,8 +32,16 @@ MOST_CHOICES = 10_000
 _LARGEST = 2**31 - 1
 _Words = Field(max_length=MOST_WORDS, fail_fast=True)
 _SAMPLING = frozenset(field.name for field in fields(SamplingParams))
-_BEAMS: Mapping[str, object] = {"beam_width": None, "early_stopping": False, "length_penalty": 1}
-"""Fields of BeamSearchParams that requests have too, and the values that ask for nothing."""
+_BEAMS = ("beam_width", *NEUTRAL)
+"""Fields of BeamSearchParams that requests have too."""
+
+_THEIRS: Mapping[str, str] = {
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "num_beams": "beam_width",
+    "num_return_sequences": "n",
+}
+"""Names in transformers, and ours."""
 
 
 class Drawing(Body):
@@ -82,7 +91,13 @@ class Generating(Drawing):
     }
     words: ClassVar[Mapping[str, str]] = {"decoder prompt": "decoder_prompt"}
 
-    n: int = Field(1, ge=1, le=128, description="Answers to each prompt; above 1 it samples, or returns so many beams.")
+    n: int = Field(
+        1,
+        ge=1,
+        le=128,
+        description="Answers to each prompt: beside beam_width or use_beam_search so many of the beams, else so many "
+        "samples. Left out, as many as the checkpoint returns.",
+    )
     best_of: int | None = Field(
         None,
         ge=1,
@@ -145,7 +160,11 @@ class Generating(Drawing):
     )
     guided_grammar: str | None = Field(None, description="A Lark grammar that the answer follows.")
     response_format: ResponseFormat | None = None
-    use_beam_search: bool = Field(False, description="Beam search, with n beams where beam_width is left out.")
+    use_beam_search: bool | None = Field(
+        None,
+        description="true: beam search, with n beams where beam_width is left out; false: none, even where the "
+        "checkpoint asks for some.",
+    )
     beam_width: int | None = Field(None, ge=1, description="Beam search with so many beams; 1 is greedy.")
     length_penalty: float | None = Field(
         None,
@@ -175,6 +194,9 @@ class Generating(Drawing):
                 "guided_regex, guided_choice or guided_grammar, or a response_format",
                 "structured_outputs",
             )
+        for name, ours in _THEIRS.items():
+            if isinstance(data, dict) and data.get(name) is not None:
+                raise Unsupported(f"{name} is not supported; give {ours}", name)
         return data
 
     @model_validator(mode="after")
@@ -207,24 +229,34 @@ class Generating(Drawing):
     @property
     def renamed(self) -> Mapping[str, str]:
         schema = {"guided_json": "response_format"} if self.guided_json is None else {}
-        return {"num_return_sequences": "n", **schema}
+        width = {"beam_width": "n"} if self.use_beam_search and self.beam_width is None and self.n > 1 else {}
+        return {"num_return_sequences": "n", **width, **schema}
 
     def params(self) -> Params:
-        """As in Drawing; BeamSearchParams where beams are asked for."""
-        beams = {name: value for name in _BEAMS if (value := getattr(self, name)) is not None}
+        """As in Drawing; BeamSearchParams where beams are asked for, or how many of a checkpoint's are answers."""
+        beams = self._beams()
         if not (self.use_beam_search or self.beam_width) and (max(self.n, self.best_of or 1) > 1 or self.temperature):
-            for name in [name for name, value in beams.items() if value != _BEAMS[name]]:
+            for name in [name for name, neutral in NEUTRAL.items() if beams.get(name, neutral[0]) not in neutral]:
                 raise RequestError(f"{name} is for beams, not for samples; give a beam_width too, or leave it out")
             return super().params()
-        if not self.use_beam_search and not beams:
+        if not beams and not self.use_beam_search and "n" not in self.model_fields_set:
             return super().params()
         given = self.given()
         answers = given.pop("n", None)
         if given.pop("best_of", None) not in (None, self.n):
             raise RequestError(f"best_of={self.best_of} is for samples, not for beams; leave it out")
-        if self.use_beam_search and self.n > 1:
-            beams.setdefault("beam_width", self.n)
         return BeamSearchParams(**given, **beams, num_return_sequences=answers)
+
+    def _beams(self) -> dict[str, Any]:
+        """What the request says of beams, as arguments of BeamSearchParams."""
+        beams = {name: value for name in _BEAMS if (value := getattr(self, name)) is not None}
+        if self.use_beam_search and self.n > 1:
+            return {"beam_width": self.n, **beams}
+        if self.use_beam_search is not False:
+            return beams
+        if (width := self.beam_width or 1) > 1:
+            raise RequestError(f"use_beam_search=False beside beam_width={width}; leave one of them out")
+        return {**beams, "beam_width": 1}
 
     def pair(self, source: str | list[int]) -> dict[str, Any]:
         """A prompt for the engine."""

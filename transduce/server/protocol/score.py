@@ -22,6 +22,9 @@ class ScoreRequest(Body):
     model: str | None = Field(None, description="A served model's name; left out, the one there is.")
     source: Texts = Field(description="What the encoder reads: a text, a list of token ids, or a list of either.")
     target: Texts = Field(description="What is scored: a text, a list of token ids, or a list of either.")
+    truncate_prompt_tokens: int | None = Field(
+        None, ge=1, description="Keep so many tokens of each source; left out, one that is too long is refused."
+    )
     cache_salt: str | None = Field(
         None, description="Requests with different salts share no encoder output, which timing could tell."
     )

@@ -14,10 +14,13 @@ from transformers import (
     GenerationConfig,
     MarianConfig,
     MarianMTModel,
+    MoonshineConfig,
+    MoonshineForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
+    Wav2Vec2FeatureExtractor,
     WhisperConfig,
     WhisperFeatureExtractor,
     WhisperForConditionalGeneration,
@@ -71,10 +74,28 @@ def byte_folder(folder: Path, generation: Mapping[str, Any]) -> Path:
     """A BART over bytes, which spell any text, with this generation_config.json."""
     config = BartConfig(vocab_size=len(SPECIAL) + 256, max_position_embeddings=128, **SIDES)
     _save(BartForConditionalGeneration(config), folder, generation, seed=5)
-    tokenizer = Tokenizer(models.BPE(_numbered([*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]), []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    _wrapped(tokenizer).save_pretrained(folder)
+    _bytes().save_pretrained(folder)
+    return folder
+
+
+def moonshine_folder(folder: Path, seed: int, normalized: bool = False) -> Path:
+    """A Moonshine over bytes with positions for 16 tokens, and so for 2.67 s; `seed` draws its weights."""
+    ids: dict[str, Any] = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+    config = MoonshineConfig(
+        vocab_size=len(SPECIAL) + 256,
+        hidden_size=24,
+        intermediate_size=40,
+        encoder_num_hidden_layers=2,
+        decoder_num_hidden_layers=2,
+        encoder_num_attention_heads=3,
+        decoder_num_attention_heads=3,
+        max_position_embeddings=16,
+        tie_word_embeddings=False,  # or every answer would be one token, again and again
+        **ids,
+    )
+    _save(MoonshineForConditionalGeneration(config), folder, {**ids, "max_length": 16}, seed)
+    _bytes().save_pretrained(folder)
+    Wav2Vec2FeatureExtractor(do_normalize=normalized).save_pretrained(folder)
     return folder
 
 
@@ -132,6 +153,13 @@ def _letters() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE(_numbered([*SPECIAL, *LETTERS]), [], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
+    return _wrapped(tokenizer)
+
+
+def _bytes() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE(_numbered([*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]), []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     return _wrapped(tokenizer)
 
 

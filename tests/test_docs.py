@@ -216,7 +216,8 @@ def test_models_are_those_that_are_found() -> None:
 
 def test_dependencies_are_those_required() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    required = project["dependencies"] + project["optional-dependencies"]["checkpoints"]
+    extras = project["optional-dependencies"]
+    required = project["dependencies"] + extras["checkpoints"] + extras["speech"]
     names = {re.split(r"[><=\[]", requirement)[0] for requirement in required}
     section = text("README.md").partition("## Dependencies")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| ([\w, -]+) \|", section, re.MULTILINE)[1:]

@@ -231,10 +231,20 @@ def test_a_row_without_a_token_left_is_not_made_one_of_no_numbers() -> None:
     assert scores[1].exp().tolist() == pytest.approx([0.5, 0, 0.5])
 
 
-@pytest.mark.parametrize("ids", [[], [-1], [2, 9]])
-def test_a_function_that_names_no_tokens_of_the_model_is_refused(ids: list[int]) -> None:
-    rule = build(RuleSpec("prefix_allowed_tokens_fn", (lambda place, tokens: ids, 0)), 9, CPU)
-    with pytest.raises(RequestError, match=r"the answer of prefix_allowed_tokens_fn (is empty|has token id)"):
+@pytest.mark.parametrize(
+    "answer", [[], [-1], [2, 9], None, 5, "ab", [1.5], [True], {1}, [[1]], [[1], [1, 2]], [2**70], [1, None]]
+)
+def test_a_function_that_names_no_tokens_of_the_model_is_refused(answer: object) -> None:
+    rule = build(RuleSpec("prefix_allowed_tokens_fn", (lambda place, tokens: answer, 0)), 9, CPU)
+    with pytest.raises(
+        RequestError, match=r"^the answer of prefix_allowed_tokens_fn (is empty|has token id|is .* list)"
+    ):
+        rule.apply([0], torch.zeros(1, 9), [replay(rule, [1])])
+
+
+def test_a_function_that_raises_is_named() -> None:
+    rule = build(RuleSpec("prefix_allowed_tokens_fn", (lambda place, tokens: {}[place], 0)), 9, CPU)
+    with pytest.raises(RequestError, match=r"^prefix_allowed_tokens_fn raised KeyError: 0"):
         rule.apply([0], torch.zeros(1, 9), [replay(rule, [1])])
 
 

@@ -3,12 +3,14 @@
 Owns what the function is told, and what is refused of its answers.
 """
 
+import reprlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.errors import RequestError
 from transduce.rules import arguments
 from transduce.rules.base import LogitsRule
 from transduce.rules.entries import Ids, keep, ragged
@@ -39,7 +41,21 @@ class PrefixAllowedTokens(LogitsRule[History]):
         keep(scores, rows, ragged(scores, rows, [self._allowed(state) for state in states]))
 
     def _allowed(self, state: History) -> Ids:
-        ids = np.asarray(self._function(self._place, torch.from_numpy(state.tokens.copy())), dtype=np.int64)
+        tokens = torch.from_numpy(state.tokens.copy())
+        try:
+            answer = self._function(self._place, tokens)
+        except Exception as error:
+            raise RequestError(f"{self.name} raised {type(error).__name__}: {error}") from error
+        return self._ids(answer)
+
+    def _ids(self, answer: object) -> Ids:
+        name = f"the answer of {self.name}"
+        try:
+            ids = np.asarray(answer)
+        except (RuntimeError, TypeError, ValueError):
+            ids = np.asarray(None)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise RequestError(f"{name} is {reprlib.repr(answer)}; give a list of token ids")
         if not ids.size or ids.min() < 0 or ids.max() >= self._vocab_size:
-            arguments.tokens(f"the answer of {self.name}", ids.tolist(), self._vocab_size)
-        return ids
+            arguments.tokens(name, ids.tolist(), self._vocab_size)
+        return ids.astype(np.int64)

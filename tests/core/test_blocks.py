@@ -96,3 +96,23 @@ def test_truncate_keeps_the_blocks_that_hold_the_tokens() -> None:
     assert len(table.blocks) == 2
     table.clear()
     assert (table.blocks, pool.free) == ([], 8)
+
+
+def test_kept_blocks_are_free_last_and_may_be_taken_back() -> None:
+    pool = BlockPool(5)
+    lost: list[int] = []
+    pool.on_loss = lost.append
+    first, second, third, fourth = pool.allocate(4)
+    pool.keep([first, second])
+    pool.release([first, second, third])
+    pool.retain([second])
+    assert (pool.free, pool.count(second)) == (2, 1)
+    assert pool.allocate(1) == [third]
+    assert lost == []
+    assert pool.allocate(1) == [first]
+    assert lost == [first]
+    pool.give_up([second])
+    pool.release([second])
+    assert pool.allocate(1) == [second]
+    assert lost == [first]
+    assert pool.count(fourth) == 1

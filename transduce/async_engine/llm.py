@@ -11,21 +11,19 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from functools import partial
-from itertools import count
 from types import TracebackType
 from typing import Any
-from uuid import uuid4
 
 from transduce import engine
 from transduce.async_engine.messages import Abort, Finish, Load, Start, Step, added, portable
 from transduce.async_engine.process import ABSENT, State, Supervisor
 from transduce.async_engine.stats import Stats
-from transduce.async_engine.streams import News, Stream
+from transduce.async_engine.streams import News, Stream, Streams
 from transduce.async_engine.told import told
 from transduce.config import EngineConfig, from_options
 from transduce.core.params import SamplingParams
 from transduce.engine import About
-from transduce.errors import EngineDeadError, RequestError
+from transduce.errors import EngineDeadError
 from transduce.frontend import targets as scoring
 from transduce.frontend.collector import Collector, Ends
 from transduce.frontend.dialogue import Work, converse
@@ -49,13 +47,11 @@ class AsyncLLM:
 
     If the engine's process ends, the requests inside fail with EngineDeadError, new ones do while it is started again,
     and then all is as before. Nothing bounds how many requests are inside, nor their bytes: whoever lets them in does.
+    frontend, about: once started; what was chosen for the model.
     """
 
     frontend: Frontend
-    """Once started."""
-
     about: About
-    """Once started: what was chosen for the model."""
 
     def __init__(self, model: str | os.PathLike[str], *, load: Load = engine.load, **options: Any) -> None:
         self.config: EngineConfig = from_options(model, options)
@@ -66,13 +62,9 @@ class AsyncLLM:
         level = logging.getLogger("transduce").getEffectiveLevel()
         self._engine = Supervisor(Start(load, self.config, level), self._receive, self._died)
         self._starting = asyncio.Lock()
-        self._live: dict[str, Stream] = {}
-        self._by_key: dict[str, Stream] = {}
+        self._streams = Streams()
         self._leases: dict[str, str] = {}
-        self._keys = map(str, count())
         self._earlier = Stats()
-
-    # Its life
 
     @property
     def state(self) -> State:
@@ -82,12 +74,12 @@ class AsyncLLM:
     @property
     def live(self) -> int:
         """Requests inside."""
-        return len(self._live)
+        return len(self._streams)
 
     @property
     def waiting(self) -> int:
         """Those of them that have not been part of a step yet."""
-        return sum(not stream.scheduled for stream in [*self._live.values()])
+        return sum(not stream.scheduled for stream in self._streams)
 
     def get_tokenizer(self) -> Any:
         """The checkpoint's transformers tokenizer; None with skip_tokenizer_init. Hold `frontend.lock` to use it."""
@@ -135,8 +127,6 @@ class AsyncLLM:
     ) -> None:
         await self.shutdown()
 
-    # Requests
-
     def generate(
         self,
         prompt: Prompt,
@@ -162,7 +152,7 @@ class AsyncLLM:
 
     async def abort(self, request_id: str) -> None:
         """End a request within one step: its last output has finish_reason "abort". Unknown ids are ignored."""
-        stream = self._live.get(request_id)
+        stream = self._streams.named(request_id)
         if stream is not None:
             stream.aborted = True
             if stream.begun:
@@ -268,43 +258,32 @@ class AsyncLLM:
 
     @contextmanager
     def _entered(self, request_id: str | None, every: bool) -> Iterator[tuple[str, Stream]]:
-        key = next(self._keys)
-        name = uuid4().hex if request_id is None else request_id
-        if name in self._live:
-            raise RequestError(f"request id {name!r} is in use; give another, or none")
-        stream = self._live[name] = self._by_key[key] = Stream(key, every)
-        try:
-            yield name, stream
-        except Exception:
-            self._leases.pop(name, None)  # the engine has none of a request that failed
-            raise
-        finally:
-            del self._live[name], self._by_key[key]
-            if stream.begun and not stream.finished:
-                self._leases.pop(name, None)
-                self._engine.send(Abort(key))
+        with self._streams.entered(request_id, every) as (name, stream):
+            try:
+                yield name, stream
+            except Exception:
+                self._leases.pop(name, None)  # the engine has none of a request that failed
+                raise
+            finally:
+                if stream.begun and not stream.finished:
+                    self._leases.pop(name, None)
+                    self._engine.send(Abort(stream.key))
 
     # What the engine says
 
     def _receive(self, step: Step) -> Callable[[], None]:
         """In the receiving thread: make results of what a step did, to be handed over."""
-        news: list[tuple[Stream, News]] = []
-        for output in step.outputs:
-            stream = self._by_key.get(output.request_id)
-            taken = None if stream is None else stream.take(output, self._finish(output.request_id))
-            if stream is not None and taken is not None:
-                news.append((stream, taken))
-        return partial(self._deliver, step, news)
+        return partial(self._deliver, step, self._streams.take(step.outputs, self._finish))
 
-    def _finish(self, key: str) -> Callable[[Ends], None]:
-        return lambda end: self._engine.send(Finish(key, end.index, end.at))
+    def _finish(self, key: str, end: Ends) -> None:
+        self._engine.send(Finish(key, end.index, end.at))
 
     def _deliver(self, step: Step, news: list[tuple[Stream, News]]) -> None:
         self.stats = step.stats.after(self._earlier)
         for stream, each in news:
             stream.put(each)
         for key, error in step.refused:
-            if (refused := self._by_key.get(key)) is not None:
+            if (refused := self._streams.keyed(key)) is not None:
                 refused.put(error)
         if self.on_step is not None:
             for seconds in step.seconds:
@@ -315,6 +294,6 @@ class AsyncLLM:
         self._fail(f"the engine process ended ({how}), and this request with it; try again")
 
     def _fail(self, reason: str) -> None:
-        for stream in self._live.values():
+        for stream in self._streams:
             if stream.begun:
                 stream.put(EngineDeadError(reason))

@@ -1,4 +1,4 @@
-"""Stream: one request's outputs on their way from the thread that receives them to the task that awaits them.
+"""Streams: each request's outputs on their way from the thread that receives them to the task that awaits them.
 
 Owns what happens where: results are made in the receiving thread, and handed over in the event loop. A result holds
 all of the answer so far, so for a slow reader the newest takes the place of those it has not seen.
@@ -6,10 +6,14 @@ all of the answer so far, so for a slow reader the newest takes the place of tho
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from uuid import uuid4
 
 from transduce.core.output import Output
-from transduce.errors import EngineError, TransduceError
+from transduce.errors import EngineError, RequestError, TransduceError
 from transduce.frontend.collector import Collector, Ends
 from transduce.frontend.outputs import RequestOutput
 
@@ -86,3 +90,51 @@ class Stream:
             raise self._news
         assert self._news is not None, "woken without news"
         return self._news
+
+
+class Streams:
+    """The streams of the requests inside, by the user's names and by the engine's.
+
+    The engine's are its own: a name is free for the next request before the engine has heard of the end of the last.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[str, Stream] = {}
+        self._keyed: dict[str, Stream] = {}
+        self._keys = map(str, count())
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter([*self._named.values()])
+
+    def named(self, name: str) -> Stream | None:
+        """The stream of a request, by the user's name."""
+        return self._named.get(name)
+
+    def keyed(self, key: str) -> Stream | None:
+        """The same by the engine's."""
+        return self._keyed.get(key)
+
+    @contextmanager
+    def entered(self, name: str | None, every: bool) -> Iterator[tuple[str, Stream]]:
+        """A new request's name and stream, for as long as it is inside. Raises RequestError for a name in use."""
+        name, key = uuid4().hex if name is None else name, next(self._keys)
+        if name in self._named:
+            raise RequestError(f"request id {name!r} is in use; give another, or none")
+        stream = self._named[name] = self._keyed[key] = Stream(key, every)
+        try:
+            yield name, stream
+        finally:
+            del self._named[name], self._keyed[key]
+
+    def take(self, outputs: Iterable[Output], ended: Callable[[str, Ends], None]) -> list[tuple[Stream, News]]:
+        """In the receiving thread: what outputs say that is to be handed over, and to whom; see Stream.take."""
+        news: list[tuple[Stream, News]] = []
+        for output in outputs:
+            stream = self._keyed.get(output.request_id)
+            taken = None if stream is None else stream.take(output, partial(ended, stream.key))
+            if stream is not None and taken is not None:
+                news.append((stream, taken))
+        return news

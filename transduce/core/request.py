@@ -202,8 +202,7 @@ class Request:
     @property
     def targets(self) -> tuple[int, ...]:
         """The tokens that `scored` asks about, one for each position from `scored.start` - 1 on."""
-        if self.scored is None:
-            return ()
+        assert self.scored is not None, "nothing is asked"
         return self.prompt[self.scored.start :] if self.scored.targets is None else self.scored.targets
 
     @property

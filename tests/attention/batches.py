@@ -19,9 +19,9 @@ TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
 def contenders() -> dict[str, AttentionBackend]:
-    """Every backend by name, and `native` at each instruction set that this CPU runs."""
+    """Every backend by name; `native` at each instruction set that this CPU runs, the best of which is its own."""
     by_level = {f"native-{level}": Native(load(level)) for level in usable_levels()}
-    return {backend.caps.name: backend for backend in backends()} | by_level
+    return {backend.caps.name: backend for backend in backends() if backend.caps.name != "native"} | by_level
 
 
 class Heads(NamedTuple):

@@ -71,6 +71,7 @@ def test_read_is_dense_attention(backend: AttentionBackend, dtype: torch.dtype, 
     close(lse, expected_lse, dtype)
 
 
+@pytest.mark.long  # both are held against the dense answer above
 @each_case
 def test_read_agrees_with_reference(
     backend: AttentionBackend, dtype: torch.dtype, heads: Heads, attend: Attend

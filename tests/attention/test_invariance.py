@@ -8,12 +8,18 @@ import pytest
 import torch
 
 from tests.attention.batches import Batch, Heads, Span, attends, batch, contenders
+from tests.pairs import paired
 from transduce.attention.base import Attend, AttentionBackend
 
 CONTENDERS = contenders()
 ROW_EXACT = {name: backend for name, backend in CONTENDERS.items() if backend.caps.row_exact}
 each_backend = pytest.mark.parametrize("backend", CONTENDERS.values(), ids=CONTENDERS)
-each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+DTYPES = (torch.float32, torch.bfloat16)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+DECODING = paired(
+    (Heads(4, 4, 32), Heads(6, 6, 64), Heads(2, 8, 128), Heads(3, 3, 20)), DTYPES, ("causal", "causal bias")
+)
+CHUNKS = paired((Heads(4, 4, 64), Heads(4, 4, 128)), DTYPES, ("plain", "causal"))
 
 
 def random_spans(rng: np.random.Generator, count: int, chunks: Sequence[int]) -> list[Span]:
@@ -39,9 +45,7 @@ def check_rows_are_alone(pages: Batch, backend: AttentionBackend, attend: Attend
 
 
 @each_backend
-@each_dtype
-@pytest.mark.parametrize("heads", [Heads(4, 4, 32), Heads(6, 6, 64), Heads(2, 8, 128), Heads(3, 3, 20)], ids=str)
-@pytest.mark.parametrize("way", ["causal", "causal bias"])
+@pytest.mark.parametrize(("heads", "dtype", "way"), DECODING, ids=str)
 def test_decode_rows_are_alone(backend: AttentionBackend, dtype: torch.dtype, heads: Heads, way: str) -> None:
     rng = np.random.default_rng(3)
     for count in (2, 9, 64):
@@ -50,9 +54,7 @@ def test_decode_rows_are_alone(backend: AttentionBackend, dtype: torch.dtype, he
 
 
 @each_backend
-@each_dtype
-@pytest.mark.parametrize("heads", [Heads(4, 4, 64), Heads(4, 4, 128)], ids=str)
-@pytest.mark.parametrize("way", ["plain", "causal"])
+@pytest.mark.parametrize(("heads", "dtype", "way"), CHUNKS, ids=str)
 def test_chunk_rows_are_alone(backend: AttentionBackend, dtype: torch.dtype, heads: Heads, way: str) -> None:
     rng = np.random.default_rng(4)
     pages = batch(backend, random_spans(rng, 16, [1, 3, 15, 15, 16, 31, 31, 64]), heads, dtype)

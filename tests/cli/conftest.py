@@ -63,12 +63,12 @@ def interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def clip(path: Path, hertz: float, seconds: float = 0.5) -> str:
+def clip(path: Path, hertz: float, seconds: float = 0.5, channels: int = 1) -> str:
     times = np.arange(int(16_000 * seconds)) / 16_000
     samples = (np.sin(2 * np.pi * hertz * times) * 30_000).astype("<i2")
     with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
+        file.setnchannels(channels)
         file.setsampwidth(2)
         file.setframerate(16_000)
-        file.writeframes(samples.tobytes())
+        file.writeframes(samples.repeat(channels).tobytes())
     return str(path)

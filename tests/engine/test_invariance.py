@@ -13,10 +13,12 @@ import pytest
 from tests.engine.support import Answer, Ask, asks, engine, request, run, sampled, start, tight
 from tests.models import cases
 from tests.models.tiny import Case, checkpoint
+from tests.pairs import paired
 from transduce.attention import backends
 from transduce.core.request import Beams, RuleSpec
 
 EACH = (cases.BART[0], cases.T5[2], cases.MARIAN[3], cases.WHISPER[0], cases.MOONSHINE[12])
+BACKENDS = [backend.caps.name for backend in backends()]
 EXACT = [backend.caps.name for backend in backends() if backend.caps.row_exact]
 
 
@@ -44,17 +46,18 @@ def alone(case: Case, wanted: list[Ask], parent: Path, **options: Any) -> dict[t
     return answers
 
 
-PRECISIONS = [("float32", None), ("bfloat16", None), ("float32", "int8"), ("bfloat16", "int8")]
-each_precision = pytest.mark.parametrize(("dtype", "quantization"), PRECISIONS)
+Precision = tuple[str, str | None]
+PRECISIONS: list[Precision] = [("float32", None), ("bfloat16", None), ("float32", "int8"), ("bfloat16", "int8")]
 
 
-@each_precision
-@pytest.mark.parametrize("backend", [backend.caps.name for backend in backends()])
-@pytest.mark.parametrize("case", EACH, ids=lambda case: case.model_type)
-def test_the_same_alone_and_among_others(
-    case: Case, backend: str, dtype: str, quantization: str | None, parent: Path
-) -> None:
-    options: dict[str, Any] = {"attention_backend": backend, "dtype": dtype, "quantization": quantization}
+def arguments(precision: Precision, **others: Any) -> dict[str, Any]:
+    dtype, quantization = precision
+    return {"dtype": dtype, "quantization": quantization, **others}
+
+
+@pytest.mark.parametrize(("case", "precision", "backend"), paired(EACH, PRECISIONS, BACKENDS), ids=str)
+def test_the_same_alone_and_among_others(case: Case, precision: Precision, backend: str, parent: Path) -> None:
+    options = arguments(precision, attention_backend=backend)
     made, wanted = checkpoint(case), mixed(case, 12, seed=5)
     expected = alone(case, wanted, parent, **options)
     loaded = engine(case, parent, **options)
@@ -62,19 +65,14 @@ def test_the_same_alone_and_among_others(
     assert run(loaded.engine, [request(made, wanted[i], str(i)) for i in order]) == expected
 
 
-@each_precision
-@pytest.mark.parametrize("backend", EXACT)
-@pytest.mark.parametrize("seed", range(8))
-def test_any_schedule_gives_the_same_bits(
-    backend: str, dtype: str, quantization: str | None, seed: int, parent: Path
-) -> None:
-    rng = np.random.default_rng(seed)
-    case = EACH[int(rng.integers(len(EACH)))]
-    options: dict[str, Any] = {"attention_backend": backend, "dtype": dtype, "quantization": quantization}
-    made, wanted = checkpoint(case), mixed(case, 10, seed, tokens=18)
+@pytest.mark.parametrize(("case", "precision", "backend"), paired(EACH, PRECISIONS, EXACT), ids=str)
+def test_any_schedule_gives_the_same_bits(case: Case, precision: Precision, backend: str, parent: Path) -> None:
+    rng = np.random.default_rng(EACH.index(case))
+    options = arguments(precision, attention_backend=backend)
+    made, wanted = checkpoint(case), mixed(case, 10, EACH.index(case), tokens=18)
     expected = alone(case, wanted, parent, **options)
     for _ in range(8):
-        loaded = engine(case, parent, **options, **tight(case, wanted, row_bytes(backend, dtype, quantization), rng))
+        loaded = engine(case, parent, **options, **tight(case, wanted, row_bytes(backend, *precision), rng))
         order = rng.permutation(len(wanted))
         assert run(loaded.engine, [request(made, wanted[i], str(i), salt=str(i)) for i in order]) == expected
         if loaded.engine.scheduler.counters.preemptions:
@@ -82,10 +80,10 @@ def test_any_schedule_gives_the_same_bits(
     pytest.fail("no schedule preempted: the pool is too large to test anything")
 
 
-@each_precision
-@pytest.mark.parametrize("case", EACH, ids=lambda case: case.model_type)
-def test_found_prefixes_change_nothing(case: Case, dtype: str, quantization: str | None, parent: Path) -> None:
-    options: dict[str, Any] = {"dtype": dtype, "quantization": quantization}
+@pytest.mark.parametrize("precision", PRECISIONS, ids=str)
+@pytest.mark.parametrize("case", EACH, ids=str)
+def test_found_prefixes_change_nothing(case: Case, precision: Precision, parent: Path) -> None:
+    options = arguments(precision)
     made, wanted = checkpoint(case), mixed(case, 12, seed=7)
     expected, loaded = alone(case, wanted, parent, **options), engine(case, parent, **options)
     for found in (False, True):

@@ -1,7 +1,8 @@
 """Trained checkpoints: the tokens of generate() in fp32, in ragged batches, small pools and with mixed prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,15 @@ BEAMS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("fields", BEAMS, ids=lambda fields: f"width {fields['beam_width']}")
-@pytest.mark.parametrize(("name", "texts"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
+def searches() -> Iterator[object]:
+    """Each checkpoint in each way; the slowest in the widest only among the long tests."""
+    for (name, texts), fields in product(TEXTS, BEAMS):
+        slow = name.startswith("flan") and fields["beam_width"] > 4
+        marks = pytest.mark.long if slow else ()
+        yield pytest.param(name, texts, fields, id=f"{name}, width {fields['beam_width']}", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "texts", "fields"), list(searches()))
 def test_beams_are_those_of_generate(name: str, texts: Sequence[str], fields: dict[str, Any]) -> None:
     texts, options = (
         texts[-6:],

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.attention.batches import TOLERANCE, dense
+from tests.pairs import paired
 from transduce.attention.base import Attend
 from transduce.kernels import load, paged
 
@@ -216,9 +217,7 @@ def words(pages: Tensor, half: int, shape: tuple[int, int, int]) -> Tensor:
 
 
 @each_dtype
-@pytest.mark.parametrize("head_dim", [40, 64])
-@pytest.mark.parametrize("block_size", [4, 16, 20, 32])
-@pytest.mark.parametrize("scattered", [True, False])
+@pytest.mark.parametrize(("block_size", "head_dim", "scattered"), paired((4, 16, 20, 32), (40, 64), (True, False)))
 def test_write_fills_the_documented_layout(
     library: CDLL,
     dtype: torch.dtype,

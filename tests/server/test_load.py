@@ -23,7 +23,7 @@ from tests.offline import load
 from tests.server.process import PATIENCE, Server, server
 from transduce import SamplingParams
 
-SECONDS, LONG_SECONDS = 20, 1_800
+SECONDS, LONG_SECONDS = 10, 1_800
 CLIENTS = 64
 LEAVING, BAD = 0.2, 0.1
 """Shares of the requests."""

@@ -27,9 +27,11 @@ def request(
     rows: int = 0,
     content: int | None = None,
     owner: str = "",
+    priority: int = 0,
 ) -> Request:
     """`prompt` tokens, one input of `rows` rows (if any) seen from the start; never ends before `max_tokens`."""
     inputs = (source(item(crc32(name.encode()) if content is None else content, rows)),) if rows else ()
     spans = (Span(0, 0, rows),) if rows else ()
     sampling = SAMPLING if width > 1 else None
-    return Request(name, tuple(range(1, prompt + 1)), inputs, spans, Stopping(max_tokens), sampling, width, owner=owner)
+    prefix, stopping = tuple(range(1, prompt + 1)), Stopping(max_tokens)
+    return Request(name, prefix, inputs, spans, stopping, sampling, width, owner=owner, priority=priority)

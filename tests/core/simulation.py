@@ -41,7 +41,6 @@ class Simulation:
         self._positions: dict[int, tuple[bytes, int]] = {}
         self._encoded: set[tuple[int, int]] = set()
         self._unserved: Counter[int] = Counter()
-        self._turns: dict[str, list[Group]] = {}
 
     # What a test does
 
@@ -128,16 +127,16 @@ class Simulation:
     def _plan(self) -> StepPlan:
         scheduler = self.scheduler
         before, preempted = list(scheduler._running), list(scheduler._waiting._preempted)
-        waiting = [group for queue in scheduler._waiting._owners.values() for group in queue]
+        waiting = [group for queue in scheduler._waiting._queues.values() for group in queue]
         plan = scheduler.plan()
         left = [group for group in before if group not in scheduler._running]
         entered = [group for group in scheduler._running if group not in before]
         self._check_budgets(plan)
         self._check_encoded(plan)
         self._check_served(plan)
-        assert not (left and entered), "admission in a step that preempts"
         for group in left:
-            assert all(other.arrival < group.arrival for other in scheduler._running), "an older one preempted"
+            assert all(other.rank < group.rank for other in scheduler._running), "an older one preempted"
+            assert all(other.request.priority < group.request.priority for other in entered), "preempted for its like"
         self._check_admitted(entered, preempted, waiting)
         return plan
 
@@ -170,17 +169,27 @@ class Simulation:
         assert all(n <= self.budgets.max_num_seqs for n in self._unserved.values()), "a running group starves"
 
     def _check_admitted(self, entered: list[Group], preempted: list[Group], waiting: list[Group]) -> None:
-        """Preempted groups first, the oldest first; then no owner twice while another waits."""
-        resumed = [group for group in entered if group in preempted]
-        assert entered[: len(resumed)] == preempted[: len(resumed)] == sorted(resumed, key=lambda g: g.arrival)
-        assert len(resumed) == len(preempted) or resumed == entered, "a new request before a preempted one"
-        for group in entered[len(resumed) :]:
-            owner = group.request.owner
-            passed = [other for other in self._turns.get(owner, []) if other in waiting]
-            assert not passed, f"{owner} twice before {passed[0].request.owner}"
-            for other, groups in self._turns.items():
-                self._turns[other] = [g for g in groups if g.request.owner != owner]
-            self._turns[owner] = [g for g in waiting if g.request.owner != owner and g not in entered]
+        """By priority; then preempted groups by age; then whose owner holds the fewest places; then by age."""
+        held = Counter[tuple[int, str]]()
+        for group in self.scheduler._running:
+            held[group.request.priority, group.request.owner] += group.request.width * (group not in entered)
+
+        def place(group: Group) -> tuple[object, ...]:
+            request = group.request
+            return (
+                request.priority,
+                group not in preempted,
+                group not in preempted and held[request.priority, request.owner],
+            )
+
+        left = [*preempted, *waiting]
+        for group in entered:
+            left.remove(group)
+            assert all(place(group) <= place(other) for other in left), "admitted before its turn"
+            akin = [other for other in left if (other in preempted) == (group in preempted)]
+            akin = [other for other in akin if group in preempted or other.request.owner == group.request.owner]
+            assert all(group.rank < other.rank for other in akin), "admitted before an older one"
+            held[group.request.priority, group.request.owner] += group.request.width
 
     def _record(self, output: Output) -> None:
         request_id = output.request_id
@@ -216,7 +225,7 @@ class Simulation:
         used = {block for entry in entries if entry.users for block in entry.table.blocks}
         tables = [s.table for group in self.scheduler._groups.values() for s in group.live]
         own = {block for table in tables for block in table.blocks}
-        assert self.scheduler.cross_usage == len(used) / self.pool.capacity
+        assert self.scheduler.cache.usage == len(used) / self.pool.capacity
         assert self.scheduler.self_usage == len(own) / self.pool.capacity
 
 

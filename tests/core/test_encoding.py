@@ -88,6 +88,20 @@ def test_what_a_step_admits(cache: EncoderCache) -> None:
     assert encoding.admits([])
 
 
+def test_who_crowds_waits_until_others_had_their_steps(cache: EncoderCache) -> None:
+    encoding, source = Encoding(4), of_costs(2, 4)
+    encoding.begin()
+    assert encoding.admits([source], crowds=True)
+    add(encoding, cache, of_costs(1, 4))
+    for rested in (False, False, True):
+        encoding.take()
+        encoding.commit()
+        encoding.begin()
+        assert encoding.admits([source], crowds=True) == rested
+        assert encoding.admits([source])
+        assert encoding.admits([], crowds=True)
+
+
 def test_an_entry_nobody_uses_is_forgotten(cache: EncoderCache) -> None:
     encoding = Encoding(4)
     first, _ = add(encoding, cache, of_costs(1, 1), of_costs(2, 2))

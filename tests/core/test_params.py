@@ -22,6 +22,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": np.True_}, "max_tokens=np.True_: give a whole number >= 0"),
     ({"prompt_logprobs": -1}, "prompt_logprobs=-1: give a whole number >= 0"),
     ({"prompt_logprobs": 1, "max_tokens": 0, "n": 2}, "n=2: without tokens (max_tokens=0) there is one answer"),
+    ({"n": 3, "best_of": 2}, "best_of=2: n=3 of them are wanted; give at least as many"),
     ({"min_tokens": -1}, "min_tokens=-1: give a whole number >= 0"),
     ({"logprobs": "5"}, "logprobs='5': give a whole number >= 0"),
     ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens=0: give a whole number >= 1"),

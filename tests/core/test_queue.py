@@ -1,16 +1,16 @@
-"""The waiting queue: preempted groups, then owners in turn."""
+"""The waiting queue: by priority; preempted groups; owners that hold the fewest places, in turn."""
 
 import pytest
 
 from tests.core.requests import request
 from transduce.core.blocks import BlockPool, BlockTable
-from transduce.core.queue import WaitingQueue
+from transduce.core.queue import CROWD, WaitingQueue
 from transduce.core.search.sample import Sample
 from transduce.core.sequence import Group, Sequence
 
 
-def group(arrival: int, owner: str = "") -> Group:
-    asked = request(f"r{arrival}", owner=owner)
+def group(arrival: int, owner: str = "", priority: int = 0, width: int = 1) -> Group:
+    asked = request(f"r{arrival}", owner=owner, priority=priority, width=width)
     sequence = Sequence(arrival, 0, list(asked.prompt), BlockTable(BlockPool(1), 1, 1))
     return Group(asked, Sample(asked), arrival, [sequence])
 
@@ -32,13 +32,58 @@ def test_one_owner_is_served_in_order() -> None:
     assert drain(queue) == [0, 1, 2]
 
 
-def test_a_short_request_overtakes_the_rest_of_a_long_owner() -> None:
+def test_whoever_holds_fewer_places_goes_first() -> None:
     queue = WaitingQueue()
     for arrival in range(4):
         queue.add(group(arrival, "file"))
+    running = queue.pop_first()
+    queue.add(group(9, "clip", width=2))
+    queue.add(group(10, "clip"))
+    assert drain(queue) == [9, 1, 10, 2, 3]
+    queue.add(group(11, "file"))
+    queue.leave(running)
+    queue.add(group(12, "clip"))
+    assert drain(queue) == [11, 12]
+
+
+def test_who_crowds_whom() -> None:
+    queue = WaitingQueue()
+    for arrival in range(CROWD + 2):
+        queue.add(group(arrival, "file"))
+    for _ in range(CROWD):
+        queue.pop_first()
+    window, clip = group(7, "file"), group(8, "clip", priority=1)
+    assert not queue.crowds(window), "nobody else is there"
+    queue.add(clip)
     queue.pop_first()
+    assert not queue.crowds(window)
+    queue.pop_first()
+    assert not queue.crowds(window), "the clip is less urgent"
     queue.add(group(9, "clip"))
-    assert drain(queue) == [1, 9, 2, 3]
+    assert not queue.crowds(window), "it waits"
+    queue.pop_first()
+    assert queue.crowds(window)
+    assert not queue.crowds(clip)
+
+
+def test_an_owner_that_is_left_with_nothing_waits_for_its_turn() -> None:
+    """Else one that comes again and again would keep it out."""
+    queue = WaitingQueue()
+    for arrival in range(2):
+        queue.add(group(arrival, "file"))
+    running = queue.pop_first()
+    queue.add(group(2, "early"))
+    queue.leave(running)
+    queue.add(group(3, "late"))
+    assert drain(queue) == [2, 1, 3]
+
+
+def test_lower_priorities_go_first_whoever_was_preempted() -> None:
+    queue = WaitingQueue()
+    for arrival, priority in enumerate([1, 0, -5, 1]):
+        queue.add(group(arrival, priority=priority))
+    queue.put_back(group(4, priority=0))
+    assert drain(queue) == [2, 4, 1, 0, 3]
 
 
 def test_owners_take_turns() -> None:

@@ -183,16 +183,88 @@ def test_what_a_request_will_use_is_not_evicted_for_it() -> None:
     sim.check()
 
 
-def test_a_clip_does_not_wait_behind_the_windows_of_a_file() -> None:
-    sim = simulation(max_num_seqs=1)
-    sim.add(*(request(f"window{i}", owner="file") for i in range(3)))
-    sim.step()
-    sim.add(request("clip", owner="other"))
-    sim.step()
-    assert sim.outputs["window1", 0].reason == "length"
-    sim.step()
+@pytest.mark.parametrize("files", [1, 4, 16])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_clip_waits_for_what_runs_and_for_no_window_that_waits(files: int, full: bool) -> None:
+    """A step encodes one window, so that there are free places until as many steps have been made."""
+    sim = simulation(1000, max_num_seqs=32, max_encode_tokens=4)
+    sim.add(*(request(f"{file} {n}", 1, 40, rows=4, owner=f"file {file}") for n in range(40) for file in range(files)))
+    while sim.scheduler.running < (32 if full else 20):
+        sim.step()
+    sim.add(request("clip", rows=4, owner="clip"))
+    plan = sim.step()
+    while not sim.scheduler.admitted:
+        plan = sim.step()
+    assert sim.scheduler.admitted == ["clip"]
+    assert encoded(plan) == 4
     assert sim.outputs["clip", 0].reason == "length"
-    assert sim.outputs["window2", 0].reason is None
+    sim.drain()
+
+
+def test_windows_of_a_file_let_the_tokens_of_a_clip_go_first() -> None:
+    sim = simulation(1000, max_num_seqs=32, max_encode_tokens=4)
+    sim.add(*(request(f"window {n}", 1, 40, rows=4, owner="file") for n in range(30)))
+    for _ in range(8):
+        assert encoded(sim.step()) == 4
+    sim.add(request("clip", 1, 9, rows=4, owner="clip"))
+    assert [encoded(sim.step()) for _ in range(9)] == [4, 0, 0, 4, 0, 0, 4, 0, 0]
+    assert sim.outputs["clip", 0].reason == "length"
+    assert [encoded(sim.step()) for _ in range(3)] == [4, 4, 4]
+    sim.drain()
+
+
+def test_many_prompts_of_one_do_not_stand_before_one_of_another() -> None:
+    sim = simulation(1000, max_num_seqs=4)
+    sim.add(*(request(f"prompt {n}", max_tokens=1 + n % 3, owner="many") for n in range(100)))
+    sim.step()
+    sim.add(request("single", owner="one"), request("next", owner="one"))
+    sim.step()
+    assert sim.outputs["single", 0].reason == "length"
+    sim.drain()
+
+
+@pytest.mark.parametrize(("priority", "preemptions"), [(0, 1), (1, 0)])
+def test_the_last_of_less_urgent_ones_gives_its_place_to_one_that_waits(priority: int, preemptions: int) -> None:
+    sim = simulation(max_num_seqs=2)
+    sim.add(*(request(name, max_tokens=5, rows=2, priority=1) for name in ("older", "newer")))
+    sim.step()
+    sim.add(request("urgent", rows=2, priority=priority))
+    sim.step()
+    assert sim.scheduler.counters.preemptions == preemptions
+    assert len(sim.outputs["older", 0].tokens) == 2
+    assert len(sim.outputs["newer", 0].tokens) == 2 - preemptions
+    assert len(sim.outputs["urgent", 0].tokens) == preemptions
+    sim.drain()
+    assert sim.scheduler.counters.encoded_rows == 6, "the source was encoded again"
+
+
+def test_less_urgent_ones_give_up_pages_to_one_that_waits() -> None:
+    sim = simulation(blocks=8)
+    sim.add(request("archive", prompt=4, max_tokens=5, priority=1), request("running", priority=-1, max_tokens=4))
+    sim.step()
+    sim.add(request("urgent", prompt=5))
+    assert len(sim.step().chunks) == 2
+    assert sim.outputs["urgent", 0].reason == "length"
+    assert len(sim.outputs["archive", 0].tokens) == 1
+    sim.drain()
+
+
+def test_nobody_gives_way_to_one_that_the_step_cannot_take() -> None:
+    sim = simulation(max_num_seqs=1, max_num_batched_tokens=1)
+    sim.add(request("archive", max_tokens=3, priority=1))
+    sim.step()
+    sim.add(request("urgent"))
+    sim.step()
+    assert sim.scheduler.counters.preemptions == 0
+    sim.drain()
+
+
+def test_memory_is_taken_from_the_least_urgent_though_it_is_older() -> None:
+    sim = simulation(blocks=6)
+    sim.add(request("archive", max_tokens=6, priority=1), request("live", max_tokens=6))
+    while not sim.scheduler.counters.preemptions:
+        sim.step()
+    assert [group.request.request_id for group in sim.scheduler._running] == ["live"]
     sim.drain()
 
 

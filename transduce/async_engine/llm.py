@@ -12,10 +12,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import aclosing, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
+from uuid import uuid4
 
 from transduce import engine
-from transduce.async_engine.messages import Abort, Finish, Load, Start, Step, added, portable
+from transduce.async_engine.messages import Abort, Finish, Load, Start, Step, Turn, added, portable
 from transduce.async_engine.process import ABSENT, State, Supervisor
 from transduce.async_engine.stats import Stats
 from transduce.async_engine.streams import News, Stream, Streams
@@ -33,10 +34,9 @@ from transduce.frontend.outputs import RequestOutput, TargetScore
 from transduce.frontend.prompts import Prompt, Target
 from transduce.media.audio import Audio
 from transduce.runtime.checkpoint import open_checkpoint
-from transduce.speech.activity import VadOptions
-from transduce.speech.asked import Speech
-from transduce.speech.fallback import Fallback
-from transduce.speech.transcription import Tell, Transcriber, Transcription
+from transduce.speech.asked import Options, Speech
+from transduce.speech.transcriber import Transcriber
+from transduce.speech.transcription import Tell, Transcription
 
 
 class AsyncLLM:
@@ -73,13 +73,17 @@ class AsyncLLM:
 
     @property
     def live(self) -> int:
-        """Requests inside."""
+        """Requests inside; a recording is one."""
         return len(self._streams)
 
     @property
     def waiting(self) -> int:
         """Those of them that have not been part of a step yet."""
-        return sum(not stream.scheduled for stream in self._streams)
+        return self._streams.waiting()
+
+    def waiting_before(self, priority: int) -> int:
+        """Those of `waiting` that one of this priority waits for."""
+        return self._streams.waiting(priority)
 
     def get_tokenizer(self) -> Any:
         """The checkpoint's transformers tokenizer; None with skip_tokenizer_init. Hold `frontend.lock` to use it."""
@@ -111,7 +115,7 @@ class AsyncLLM:
     async def shutdown(self) -> None:
         """End the engine's process. Requests inside raise EngineDeadError."""
         await self._engine.stop()
-        self._fail("the engine was shut down")
+        self._streams.fail("the engine was shut down")
 
     async def check_health(self) -> None:
         """Raise EngineDeadError where `generate` would."""
@@ -135,20 +139,22 @@ class AsyncLLM:
         *,
         options: Mapping[str, object] | None = None,
         owner: str = "",
+        priority: int = 0,
         stream: bool = True,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The answer so far, time and again, until it is `finished`; without `stream`, only the finished one.
 
         prompt, sampling_params: as in LLM.generate, one of each. request_id: to `abort` it by. options: the family's
-        own, such as language and task. owner: waiting requests of different owners take turns. Text never ends in half
-        a character, nor in what may become a stop string.
+        own, such as language and task. owner: of those that wait, the one whose owner has the fewest running is next.
+        priority: lower ones come before others, whose places they take. Text never ends in half a character, nor in
+        what may become a stop string.
 
         Raises RequestError for what is wrong with the request, EngineError where a step failed under it, and
         EngineDeadError where there is no engine. Closing the iterator, or cancelling the task that awaits it, ends the
         request within one step.
         """
         params = SamplingParams() if sampling_params is None else sampling_params
-        return self._run(Work(prompt, params, options or {}), owner, stream, request_id)
+        return self._run(Work(prompt, params, options or {}), Turn(owner, priority), stream, request_id)
 
     async def abort(self, request_id: str) -> None:
         """End a request within one step: its last output has finish_reason "abort". Unknown ids are ignored."""
@@ -159,13 +165,19 @@ class AsyncLLM:
                 self._engine.send(Abort(stream.key))
 
     async def score_target(
-        self, source: Prompt, target: Target, *, truncate_prompt_tokens: int | None = None, owner: str = ""
+        self,
+        source: Prompt,
+        target: Target,
+        *,
+        truncate_prompt_tokens: int | None = None,
+        owner: str = "",
+        priority: int = 0,
     ) -> TargetScore:
-        """How likely the model finds a target for a source, as LLM.score_target has it. Errors are as in `generate`."""
+        """How likely the model finds a target for a source, as LLM.score_target has it. Else as in `generate`."""
         await self.check_health()
         scoring.check(self.frontend)
         work = scoring.work(source, target, scoring.params(truncate_prompt_tokens))
-        return scoring.score(await self._answer(work, owner))
+        return scoring.score(await self._answer(work, Turn(owner, priority)))
 
     async def transcribe(
         self,
@@ -174,19 +186,15 @@ class AsyncLLM:
         task: str = "transcribe",
         prompt: str | None = None,
         *,
-        timestamps: bool = False,
-        condition_on_previous_text: bool = True,
-        fallback: Fallback | None = None,
-        vad_filter: bool | VadOptions = False,
-        word_timestamps: bool = False,
-        hallucination_silence_threshold: float | None = None,
         sampling_params: Params | None = None,
         max_seconds: float | None = None,
         owner: str = "",
+        priority: int = 0,
         cache_salt: str | None = None,
         tell: Tell | None = None,
+        **options: Unpack[Options],
     ) -> Transcription:
-        """As LLM.transcribe. max_seconds: longer audio is refused. cache_salt: see `frontend.prompts.Parts`.
+        """As LLM.transcribe. max_seconds: longer is refused. owner: its own, unless given. cache_salt: see `Parts`.
 
         tell: is told what has been heard so far, in any thread; `stream_transcription` yields it.
         """
@@ -195,18 +203,15 @@ class AsyncLLM:
             language=language,
             task=task,
             prompt=prompt,
-            timestamps=timestamps,
-            condition_on_previous_text=condition_on_previous_text,
-            fallback=fallback,
-            vad_filter=vad_filter,
-            word_timestamps=word_timestamps,
-            hallucination_silence_threshold=hallucination_silence_threshold,
             max_seconds=max_seconds,
             salt=cache_salt,
+            **options,
         )
         params = SamplingParams() if sampling_params is None else checked(sampling_params)
         dialogue = Transcriber(self.frontend, speech).dialogue(audio, params, tell)
-        return await converse(dialogue, partial(self._answer, owner=owner), self._release)
+        name = uuid4().hex
+        turn = Turn(owner or name, priority, name)
+        return await converse(dialogue, partial(self._answer, turn=turn), self._release)
 
     def stream_transcription(
         self,
@@ -218,13 +223,14 @@ class AsyncLLM:
     ) -> AsyncGenerator[Transcription, None]:
         """What has been heard so far, time and again, and at last all of it: each text begins the next one.
 
-        A clip comes token by token, or in one go where a `fallback` may decode it again; longer audio window by window.
+        A clip comes token by token, and has a single attempt; with a `fallback`, which may decode it again, it comes in
+        one go, as do channels by themselves. Longer audio comes window by window.
         options: those of `transcribe`.
         """
         return told(lambda tell: self.transcribe(audio, language, task, prompt, tell=tell, **options))
 
-    async def _answer(self, work: Work, owner: str) -> RequestOutput:
-        async with aclosing(self._run(work, owner, work.tell is not None)) as outputs:
+    async def _answer(self, work: Work, turn: Turn) -> RequestOutput:
+        async with aclosing(self._run(work, turn, work.tell is not None)) as outputs:
             while not (output := await anext(outputs)).finished:
                 assert work.tell is not None, "nobody asked for what is not finished"
                 work.tell(output)
@@ -237,18 +243,18 @@ class AsyncLLM:
                 self._engine.send(Abort(key))
 
     async def _run(
-        self, work: Work, owner: str, every: bool, request_id: str | None = None
+        self, work: Work, turn: Turn, every: bool, request_id: str | None = None
     ) -> AsyncGenerator[RequestOutput, None]:
         arrived = time.time()
         await self.check_health()
-        with self._entered(request_id, every) as (name, stream):
+        with self._entered(request_id, turn, every) as (name, stream):
             params = portable(checked(work.params))
             read = partial(self.frontend.job, name, work.prompt, params, work.options)
             reader = self.frontend.readers.executor(work.prompt, work.options)
             job = await asyncio.get_running_loop().run_in_executor(reader, read)
             await self.check_health()
             stream.begin(Collector(job, arrived, streamed=every))
-            self._engine.send(added(job, stream.key, owner, every, work.leases))
+            self._engine.send(added(job, stream.key, turn, every, work.leases))
             if work.leases:
                 self._leases[name] = stream.key
             if stream.aborted:
@@ -257,8 +263,8 @@ class AsyncLLM:
                 yield await stream.get()
 
     @contextmanager
-    def _entered(self, request_id: str | None, every: bool) -> Iterator[tuple[str, Stream]]:
-        with self._streams.entered(request_id, every) as (name, stream):
+    def _entered(self, request_id: str | None, turn: Turn, every: bool) -> Iterator[tuple[str, Stream]]:
+        with self._streams.entered(request_id, turn, every) as (name, stream):
             try:
                 yield name, stream
             except Exception:
@@ -283,17 +289,11 @@ class AsyncLLM:
         for stream, each in news:
             stream.put(each)
         for key, error in step.refused:
-            if (refused := self._streams.keyed(key)) is not None:
-                refused.put(error)
+            self._streams.refuse(key, error)
         if self.on_step is not None:
             for seconds in step.seconds:
                 self.on_step(seconds)
 
     def _died(self, how: str) -> None:
         self.stats = self._earlier = self.stats.ended()
-        self._fail(f"the engine process ended ({how}), and this request with it; try again")
-
-    def _fail(self, reason: str) -> None:
-        for stream in self._streams:
-            if stream.begun:
-                stream.put(EngineDeadError(reason))
+        self._streams.fail(f"the engine process ended ({how}), and this request with it; try again")

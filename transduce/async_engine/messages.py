@@ -30,6 +30,15 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """When a request is served: see core.request.Request. recording: what it asks about, among other requests."""
+
+    owner: str = ""
+    priority: int = 0
+    recording: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Add:
     """A request. quiet: say nothing of it until it is finished, but that it was scheduled."""
 
@@ -92,9 +101,9 @@ def portable(params: Params) -> Params:
     return params
 
 
-def added(job: Job, key: str, owner: str, every: bool, leases: bool) -> Add:
+def added(job: Job, key: str, turn: Turn, every: bool, leases: bool) -> Add:
     """The engine's names for requests are its own: a name is free for the next request before the engine has heard."""
-    request = replace(job.request, request_id=key, owner=owner, leases=leases)
+    request = replace(job.request, request_id=key, owner=turn.owner, priority=turn.priority, leases=leases)
     return Add(request, quiet=not every and not job.stop_strings)
 
 

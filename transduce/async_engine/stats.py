@@ -57,7 +57,7 @@ def stats_of(engine: Engine, steps: int, step_seconds: float) -> Stats:
         running=scheduler.running,
         waiting=scheduler.waiting,
         self_usage=scheduler.self_usage,
-        cross_usage=scheduler.cross_usage,
+        cross_usage=scheduler.cache.usage,
         preemptions=counters.preemptions,
         prompt_tokens=counters.prompt_tokens,
         encoder_tokens=counters.encoded_rows,

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
+from math import inf
 from uuid import uuid4
 
+from transduce.async_engine.messages import Turn
 from transduce.core.output import Output
-from transduce.errors import EngineError, RequestError, TransduceError
+from transduce.errors import EngineDeadError, EngineError, RequestError, TransduceError
 from transduce.frontend.collector import Collector, Ends
 from transduce.frontend.outputs import RequestOutput
 
@@ -25,8 +27,9 @@ News = RequestOutput | TransduceError
 class Stream:
     """The outputs of one request. key: what the engine calls it. every: whether to hand over more than the last."""
 
-    def __init__(self, key: str, every: bool) -> None:
+    def __init__(self, key: str, turn: Turn, every: bool) -> None:
         self.key = key
+        self.turn = turn
         self.aborted = False
         self.over = False
         """Whether the last output, or an error, has been handed over."""
@@ -93,7 +96,8 @@ class Stream:
 
 
 class Streams:
-    """The streams of the requests inside, by the user's names and by the engine's.
+    """The streams of the requests inside, by the user's names and by the engine's. Its length: how many users ask, for
+    all requests about a recording are one of theirs.
 
     The engine's are its own: a name is free for the next request before the engine has heard of the end of the last.
     """
@@ -104,26 +108,38 @@ class Streams:
         self._keys = map(str, count())
 
     def __len__(self) -> int:
-        return len(self._named)
+        return len({_asked(stream) for stream in self})
 
     def __iter__(self) -> Iterator[Stream]:
         return iter([*self._named.values()])
+
+    def waiting(self, urgency: float = inf) -> int:
+        """How many of them have not been part of a step yet, of priorities up to that."""
+        begun = {_asked(stream) for stream in self if stream.scheduled}
+        return len({_asked(stream) for stream in self if stream.turn.priority <= urgency} - begun)
 
     def named(self, name: str) -> Stream | None:
         """The stream of a request, by the user's name."""
         return self._named.get(name)
 
-    def keyed(self, key: str) -> Stream | None:
-        """The same by the engine's."""
-        return self._keyed.get(key)
+    def fail(self, reason: str) -> None:
+        """EngineDeadError, which says so, to all that the engine knows."""
+        for stream in self:
+            if stream.begun:
+                stream.put(EngineDeadError(reason))
+
+    def refuse(self, key: str, error: TransduceError) -> None:
+        """The engine has not taken a request, by its name for it."""
+        if (stream := self._keyed.get(key)) is not None:
+            stream.put(error)
 
     @contextmanager
-    def entered(self, name: str | None, every: bool) -> Iterator[tuple[str, Stream]]:
+    def entered(self, name: str | None, turn: Turn, every: bool) -> Iterator[tuple[str, Stream]]:
         """A new request's name and stream, for as long as it is inside. Raises RequestError for a name in use."""
         name, key = uuid4().hex if name is None else name, next(self._keys)
         if name in self._named:
             raise RequestError(f"request id {name!r} is in use; give another, or none")
-        stream = self._named[name] = self._keyed[key] = Stream(key, every)
+        stream = self._named[name] = self._keyed[key] = Stream(key, turn, every)
         try:
             yield name, stream
         finally:
@@ -138,3 +154,8 @@ class Streams:
             if stream is not None and taken is not None:
                 news.append((stream, taken))
         return news
+
+
+def _asked(stream: Stream) -> str:
+    """What a user asked for."""
+    return stream.turn.recording or stream.key

@@ -10,6 +10,7 @@ touched costs far more to take than the blocks of an entry that nobody may ask f
 """
 
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from transduce.core.blocks import IDLE_SHARE, BlockPool, BlockTable
@@ -70,9 +71,9 @@ class EncoderCache:
         return self._blocks
 
     @property
-    def blocks_in_use(self) -> int:
-        """Blocks of entries that have users."""
-        return self._blocks - self._idle_blocks
+    def usage(self) -> float:
+        """Share of the pool, of 1, that entries in use take; those kept in case they come again are free."""
+        return (self._blocks - self._idle_blocks) / self._pool.capacity
 
     @property
     def leased(self) -> int:
@@ -82,6 +83,10 @@ class EncoderCache:
     def find(self, key: bytes) -> Entry | None:
         """The entry for a key, pending, in use or idle."""
         return self._entries.get(key)
+
+    def missing(self, sources: Iterable[EncoderInput]) -> list[EncoderInput]:
+        """Those that have no entry, equal ones once."""
+        return list({source.key: source for source in sources if source.key not in self._entries}.values())
 
     def acquire(self, source: EncoderInput) -> Entry:
         """Become a user of the input's entry; a new one is pending with its blocks allocated (OutOfBlocksError)."""

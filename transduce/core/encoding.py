@@ -3,11 +3,14 @@
 Owns the encode budget and how far each entry is planned and written. Knows no group and allocates nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from transduce.core.encoder_cache import Entry
 from transduce.core.plan import EncodeJob
 from transduce.core.request import EncoderInput
+
+REST = 2
+"""Steps without encode jobs between those for crowding owners: others' tokens wait for fewer of these."""
 
 
 class Encoding:
@@ -16,6 +19,7 @@ class Encoding:
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._left = 0
+        self._rested = REST
         self._entries: list[Entry] = []
         self._planned: list[Entry] = []
 
@@ -30,8 +34,13 @@ class Encoding:
         for entry in self._entries:
             self._plan(entry)
 
-    def admits(self, sources: Iterable[EncoderInput]) -> bool:
-        """Whether each source's first item could still run in this step; in an untouched one anything can."""
+    def admits(self, sources: Sequence[EncoderInput], crowds: bool = False) -> bool:
+        """Whether each source's first item could still run in this step; in an untouched one anything can.
+
+        crowds: whether their owner does, who has to let others' tokens go first.
+        """
+        if crowds and sources and self._rested < REST:
+            return False
         return self._left == self._budget or all(source.items[0].cost <= self._left for source in sources)
 
     def add(self, entry: Entry) -> None:
@@ -41,12 +50,16 @@ class Encoding:
             self._plan(entry)
 
     def prune(self) -> None:
-        """Forget the entries that lost their last user."""
+        """Forget the entries that lost their last user; their share of the step's budget is others' again."""
+        lost = [entry for entry in self._entries if not entry.users]
+        cost = sum(item.cost for entry in lost for item in entry.source.items[entry.written : entry.planned])
+        self._left = min(self._budget, self._left + cost)
         self._entries = [entry for entry in self._entries if entry.users]
 
     def take(self) -> list[EncodeJob]:
         """This step's jobs."""
         self._planned = [entry for entry in self._entries if entry.planned > entry.written]
+        self._rested = 0 if self._planned else self._rested + 1
         return [job for entry in self._planned for job in _jobs(entry)]
 
     def commit(self) -> int:

@@ -17,6 +17,7 @@ NUMBERS = {
     "min_p": Range(0.0, 1.0),
     "repetition_penalty": Range(1e-2, 1e4),
     "length_penalty": Range(-10.0, 10.0),
+    "patience": Range(0.0, 10.0, open_low=True),
 }
 """What a request, and a checkpoint, may set these to. Divided by much less, float32 logits could overflow."""
 
@@ -235,7 +236,8 @@ class BeamSearchParams(GenerationParams):
 
     beam_width: hypotheses at once; 1 is greedy, or samples. length_penalty: a finished hypothesis is ranked by its
     log-probability / length ** length_penalty, the length in new tokens. early_stopping: end when beam_width hypotheses
-    have finished (True), when no other is likely to be better (False), or when none can ("never").
+    have finished (True), when no other is likely to be better (False), or when none can ("never"). patience: that many
+    times beam_width are to have finished instead, rounded; as openai/whisper has it beside early_stopping=True.
     num_return_sequences: how many of the best to return. temperature: above 0, beams are drawn.
 
     stop strings do not end a hypothesis: they cut the answers.
@@ -244,6 +246,7 @@ class BeamSearchParams(GenerationParams):
     beam_width: int | None = None
     length_penalty: float | None = None
     early_stopping: EarlyStopping | None = None
+    patience: float | None = None
     num_return_sequences: int | None = None
 
     def __post_init__(self) -> None:

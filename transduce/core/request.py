@@ -4,14 +4,15 @@ Filled by the frontend. Knows no text, no tensor, no model.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-Payload = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+Payload = Ids | npt.NDArray[np.float32]
 
 EarlyStopping = bool | Literal["never"]
 """Whether a beam search ends when its pool of finished hypotheses is full (True), when no live one is likely to enter
@@ -25,11 +26,22 @@ class EncoderItem:
     data: token ids [length], or features in the model's own shape.
     rows: encoder rows it writes as cross-attention KV.
     cost: encoder rows it computes, padding included (budgets count these).
+    beside: token ids [length] whose rows, one each, follow those of features.
     """
 
     data: Payload
     rows: int
     cost: int
+    beside: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def ids(self) -> Ids:
+        """All its token ids; there may be none."""
+        return cast(Ids, self.data) if self.data.dtype == np.int64 else self.beside
+
+    def with_text(self, ids: Sequence[int]) -> "EncoderItem":
+        """These features, and a text beside them."""
+        return EncoderItem(self.data, self.rows + len(ids), self.cost + len(ids), np.array(ids, np.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,12 +111,14 @@ class Stopping:
 @dataclass(frozen=True, slots=True)
 class Beams:
     """Beam search of a request's `width`. A finished hypothesis scores its log-probability / length ** length_penalty,
-    the length in new tokens. answers: how many of the best finished ones are wanted, at most `width`.
+    the length in new tokens. answers: how many of the best finished ones are wanted, at most `width`. patience: how
+    many are found before the search may end, in widths.
     """
 
     length_penalty: float = 1.0
     early_stopping: EarlyStopping = False
     answers: int = 1
+    patience: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +175,7 @@ class Request:
     width: hypotheses (samples, or beams) at once; counts against `max_num_seqs`.
     sampling: None is greedy. beams: None: `width` independent samples.
     scored: what to report of the prompt; without max_tokens the request is over with that.
-    owner: requests queue per owner, owners are served in turn.
+    owner: whose it is; who holds the fewest places is served first, see `queue`. priority: lower ones go before others.
     leases: its encoder inputs are to be asked about again: they are kept before others, beyond its end, until it is
     aborted.
     """
@@ -176,6 +190,7 @@ class Request:
     logprobs: int | None = None
     rules: tuple[RuleSpec, ...] = ()
     owner: str = ""
+    priority: int = 0
     beams: Beams | None = None
     scored: Scored | None = None
     leases: bool = False

@@ -71,11 +71,6 @@ class Scheduler:
         """Share of the pool, of 1, that hypotheses' own pages take."""
         return (self._pool.capacity - self._pool.free - self.cache.blocks) / self._pool.capacity
 
-    @property
-    def cross_usage(self) -> float:
-        """Share of the pool, of 1, that encoder inputs in use take; those kept in case they come again are free."""
-        return self.cache.blocks_in_use / self._pool.capacity
-
     # Arrival and departure
 
     def add(self, request: Request) -> None:
@@ -120,7 +115,7 @@ class Scheduler:
 
     def plan(self) -> StepPlan:
         """What the next step computes; empty when nothing can run."""
-        outstanding = bool(self._runs) or self._encoding.outstanding
+        outstanding = self._runs or self._encoding.outstanding
         assert not outstanding, "the last plan was neither committed nor failed"
         self._step += 1
         self.admitted = []
@@ -128,15 +123,14 @@ class Scheduler:
         self._encoding.begin()
         # Least recently served first, so that a group the budget left out comes next; one-token groups before prefills.
         for group in sorted(self._running, key=lambda g: (g.served, g.prefilling, g.arrival)):
-            if group in self._running:
-                self._plan_group(group)
+            self._plan_group(group)
         self._admit()
         if self.speculation is not None:
             speculate(self.speculation, self._runs, self._tokens_left, self.cache)
         return self._take_plan()
 
     def _plan_group(self, group: Group) -> None:
-        if not group.readable:
+        if group not in self._running or not group.readable:
             return
         if group.prefix and group.live[0].computed >= group.prefix:
             group.share_prefix()
@@ -151,9 +145,7 @@ class Scheduler:
         """Give the sequence pages of its own for `length` more tokens; False if that took the group's own pages."""
         start, end = sequence.computed, sequence.computed + length
         while not self.cache.evict(sequence.table.needed(start, end)):
-            newest = max(self._running, key=lambda g: g.arrival)
-            self._preempt(newest)
-            if newest is group:
+            if self._preempt_last() is group:
                 return False
         self._runs.append(Run(group, sequence, length, sequence.table.make_writable(start, end)))
         return True
@@ -169,7 +161,7 @@ class Scheduler:
     # Admission and preemption
 
     def _admit(self) -> None:
-        while (group := self._waiting.first()) is not None and self._fits(group):
+        while (group := self._waiting.first()) is not None and self._has_room(group):
             self._waiting.pop_first()
             self._running.append(group)
             group.entries = [self.cache.acquire(source) for source in group.request.inputs]
@@ -181,17 +173,24 @@ class Scheduler:
                 self.admitted.append(group.request.request_id)
             self._plan_group(group)
 
-    def _fits(self, group: Group) -> bool:
-        """Whether hypotheses, budgets and pages allow the group now; makes the room it needs, all or nothing."""
-        request, budgets = group.request, self._budgets
-        width = sum(g.request.width for g in self._running)
-        if self._tokens_left == 0 or width + request.width > budgets.max_num_seqs:
+    def _has_room(self, group: Group) -> bool:
+        """Whether the step and the pool take the group now; running ones of less urgent priority give way to it."""
+        missing, crowds = self.cache.missing(group.request.inputs), self._waiting.crowds(group)
+        if self._tokens_left == 0 or not self._encoding.admits(missing, crowds):
             return False
-        new = {s.key: s for s in request.inputs if self.cache.find(s.key) is None}
-        if not self._encoding.admits(new.values()):
+        while not self._fits(group):
+            if all(g.request.priority <= group.request.priority for g in self._running):
+                return False
+            self._preempt_last()
+        return True
+
+    def _fits(self, group: Group) -> bool:
+        """Whether there are places and pages for the group; makes the room it needs of idle ones, all or nothing."""
+        request, budgets = group.request, self._budgets
+        if sum(g.request.width for g in self._running) + request.width > budgets.max_num_seqs:
             return False
         self.prefixes.reuse(group)
-        needed = sum(budgets.cross_blocks(s.rows) for s in new.values())
+        needed = sum(budgets.cross_blocks(s.rows) for s in self.cache.missing(request.inputs))
         needed += sum(s.table.missing(len(s.tokens)) for s in group.live)
         spare = sum(len(g.live) for g in self._running) * budgets.self_slabs
         keep = frozenset(s.key for s in request.inputs)
@@ -202,12 +201,14 @@ class Scheduler:
         group.live[0].table.grow(len(group.live[0].tokens))
         return True
 
-    def _preempt(self, group: Group) -> None:
+    def _preempt_last(self) -> Group:
+        group = max(self._running, key=lambda g: g.rank)
         self.counters.preemptions += 1
         self._leave(group)
         self._runs = [run for run in self._runs if run.group is not group]
         group.give_up_pages()
         self._waiting.put_back(group)
+        return group
 
     # Results
 
@@ -284,8 +285,7 @@ class Scheduler:
         del self._groups[group.request.request_id]
         self.counters.finished += 1
         if group.request.leases:
-            keys = [source.key for source in group.request.inputs]
-            self._leases[group.request.request_id] = [key for key in keys if self.cache.hold(key)]
+            self._leases[group.request.request_id] = [s.key for s in group.request.inputs if self.cache.hold(s.key)]
         if group in self._running:
             self._leave(group)
         else:
@@ -293,7 +293,7 @@ class Scheduler:
 
     def _leave(self, group: Group) -> None:
         self._running.remove(group)
-        for entry in group.entries:
-            self.cache.release(entry)
-        group.entries.clear()
+        self._waiting.leave(group)
+        while group.entries:
+            self.cache.release(group.entries.pop())
         self._encoding.prune()

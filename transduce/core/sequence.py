@@ -64,6 +64,11 @@ class Group:
     drafter: Drafter | None = None
 
     @property
+    def rank(self) -> tuple[int, int]:
+        """Who gives way to whom, the least last: by priority, then by arrival."""
+        return self.request.priority, self.arrival
+
+    @property
     def readable(self) -> bool:
         """Whether all encoder inputs are written by the time the planned step's decoder runs."""
         return all(entry.readable for entry in self.entries)

@@ -77,7 +77,7 @@ class Drafter:
 class Speculation:
     """How far each drafter goes in a step: together as far as brings the most tokens, by expectation, in its time.
 
-    vocabulary: ids from there on are none of the decoder's. computed: how many rows a step of so many computes.
+    vocabulary: ids from there on are never chosen. computed: how many rows a step of so many computes.
     Rates of right guesses are kept over all requests, by how many in a row were right before. Every guess counts,
     computed or not: so drafts begin where they pay and end where they do not.
     """
@@ -91,8 +91,7 @@ class Speculation:
         """A new one for a request of one answer that is not searched for; None for others."""
         if request.width > 1 or request.beams is not None or request.only_scored:
             return None
-        items = [item.data for source in request.inputs for item in source.items]
-        source = [token for data in items if data.dtype.kind == "i" for token in data.tolist()]
+        source = [token for given in request.inputs for item in given.items for token in item.ids.tolist()]
         ends = request.stopping.ends
         return Drafter(source, request.prompt, lambda token: token < self._vocabulary and token not in ends)
 

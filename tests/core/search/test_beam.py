@@ -102,6 +102,18 @@ def test_when_it_is_over(penalty: float, early_stopping: object, rounds: int) ->
     assert ended_after(penalty, early_stopping) == rounds
 
 
+@pytest.mark.parametrize(("patience", "rounds"), [(0.1, 1), (0.5, 1), (1.0, 2), (1.4, 3), (2.0, 4)])
+def test_patience_waits_for_more_or_fewer_ends(patience: float, rounds: int) -> None:
+    beam = search.make(asked(2, early_stopping=True, patience=patience))
+    played, result = 0, Round([Continuation(0, 0, 0)])
+    while result.survivors:
+        rows = [[(END, -0.1), (1, -0.2), (2, -0.3)], [(3, -9.0)]][: len(result.survivors)]
+        result = play(beam, played, *rows)  # one ends in each
+        played += 1
+    assert played == rounds
+    assert len(result.deltas) == 1
+
+
 def test_the_longest_end_of_length() -> None:
     beam = search.make(asked(2, max_tokens=2, answers=2))
     play(beam, 0, [(1, -1.0), (2, -2.0)])

@@ -62,6 +62,7 @@ class Beam:
         self._drawn = 0 if request.sampling is None else request.sampling.keep * request.width
         """How many candidates of all rows are drawn; 0: the best are taken."""
         self._wanted = self._drawn or request.width + len(request.stopping.ends)
+        self._pool = max(beams.answers, round(request.width * beams.patience))
         self._live = [_Node()]
         self._finished: list[_Ended] = []
         self._told = 0
@@ -112,12 +113,12 @@ class Beam:
 
     def _finish(self, ended: _Ended) -> None:
         insort(self._finished, ended, key=lambda each: -each.score)
-        del self._finished[self._width :]
+        del self._finished[self._pool :]
 
     @property
     def _over(self) -> bool:
         """Whether nothing can, or is to, enter the pool any more."""
-        if not self._live or len(self._finished) < self._width:
+        if not self._live or len(self._finished) < self._pool:
             return not self._live
         early, best = self._beams.early_stopping, self._live[0]
         grows = early == "never" and self._beams.length_penalty > 0

@@ -13,6 +13,9 @@ LONGEST = 30
 NOISE = 1e-3
 """Standard deviation; full scale is 1."""
 
+PAUSE = 0.05
+"""Seconds between an answer and the next clip, where one after another is sent."""
+
 Clip = npt.NDArray[np.float32]
 Call = list[Clip]
 """Clips handed over together."""

@@ -1,5 +1,8 @@
-"""faster-whisper, greedy, without its voice-activity filter and without falling back to higher temperatures."""
+"""faster-whisper: clips, greedy, without its voice-activity filter and without falling back to higher temperatures; and
+files, with both.
+"""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -7,7 +10,7 @@ from typing import Any
 import numpy as np
 from faster_whisper import BatchedInferencePipeline, WhisperModel
 
-from benchmarks.clips import RATE, Call, seconds
+from benchmarks.clips import PAUSE, RATE, Call, Clip, seconds
 from benchmarks.worker import cores
 
 OPTIONS = {"beam_size": 1, "temperature": 0.0, "without_timestamps": True, "vad_filter": False}
@@ -56,3 +59,44 @@ class FasterWhisper:
             np.concatenate(clips), clip_timestamps=spans, batch_size=len(clips), language=self._language, **OPTIONS
         )
         list(segments)  # the work is done as they are taken
+
+
+class Files:
+    """Files of any length in which English is spoken, with the filter for speech. workers: see FasterWhisper.
+
+    way: "sequential", or "batched-N", N windows in a batch. beams: 1 is greedy.
+    """
+
+    def __init__(self, folder: Path, compute_type: str, workers: int) -> None:
+        threads = max(1, cores() // workers)
+        options = {"compute_type": compute_type, "num_workers": workers, "cpu_threads": threads}
+        self._model = WhisperModel(str(folder), device="cpu", **options)
+        self._batched = BatchedInferencePipeline(self._model)
+        self._workers = workers
+
+    def texts(self, files: list[Clip], way: str, beams: int) -> list[str]:
+        """What is said in files that come at once."""
+        with ThreadPoolExecutor(self._workers) as threads:
+            return list(threads.map(lambda samples: self._text(samples, way, beams), files))
+
+    def waits(self, long: Clip, clips: list[Clip], way: str, beams: str) -> list[float]:
+        """Seconds until each clip has its answer, one after another while a long file runs."""
+        seconds = list[float]()
+        with ThreadPoolExecutor(1) as threads:
+            running = threads.submit(self._text, long, way, int(beams))
+            for clip in clips:
+                time.sleep(PAUSE)
+                if running.done():
+                    break
+                start = time.perf_counter()
+                self._text(clip, "clip", int(beams))
+                seconds.append(time.perf_counter() - start)
+        return seconds
+
+    def _text(self, samples: Clip, way: str, beams: int) -> str:
+        options: dict[str, Any] = {"language": "en", "beam_size": beams, "vad_filter": way != "clip"}
+        if way.startswith("batched-"):
+            options["batch_size"] = int(way.removeprefix("batched-"))
+        model = self._batched if way.startswith("batched-") else self._model
+        segments, _ = model.transcribe(samples, **options)
+        return "".join(segment.text for segment in segments)

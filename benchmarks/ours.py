@@ -3,17 +3,19 @@
 Without speculation, which computes fewer steps where an answer repeats something: what is compared is the same work.
 """
 
+import asyncio
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.clips import RATE, Call, seconds
+from benchmarks.clips import PAUSE, RATE, Call, Clip, seconds
 from benchmarks.columns import Work, wanted
 from benchmarks.floor import floors
 from benchmarks.models import Config
 from benchmarks.profiling import Share, shares
-from transduce import LLM, BeamSearchParams, SamplingParams
+from transduce import LLM, AsyncLLM, BeamSearchParams, SamplingParams
 
 
 class _Ours:
@@ -67,3 +69,41 @@ class Speech(_Ours):
             clips = [(clip, RATE) for clip in call]
             self._llm.transcribe(clips, self._language, sampling_params=greedy, use_tqdm=False)
         return seconds(work)
+
+
+class Files(_Ours):
+    """`LLM.transcribe` of files of any length, in which English is spoken, with the filter for speech."""
+
+    def __init__(self, checkpoint: Path, options: dict[str, Any]) -> None:
+        super().__init__(LLM(checkpoint, speculate=False, **options))
+
+    def texts(self, files: list[Clip]) -> list[str]:
+        """What is said in files that come at once."""
+        audio = [(samples, RATE) for samples in files]
+        return [said.text for said in self._llm.transcribe(audio, "en", vad_filter=True, use_tqdm=False)]
+
+
+class Live:
+    """`AsyncLLM`, as a server has it."""
+
+    def __init__(self, checkpoint: Path, options: dict[str, Any]) -> None:
+        self._runner = asyncio.Runner()
+        self._llm = AsyncLLM(checkpoint, speculate=False, **options)
+        self._runner.run(self._llm.start())
+
+    def waits(self, long: Clip, clips: list[Clip]) -> list[float]:
+        """Seconds until each clip has its answer, one after another while a long file runs."""
+        return self._runner.run(self._waits(long, clips))
+
+    async def _waits(self, long: Clip, clips: list[Clip]) -> list[float]:
+        running = asyncio.ensure_future(self._llm.transcribe((long, RATE), "en", vad_filter=True))
+        seconds = list[float]()
+        for clip in clips:
+            await asyncio.sleep(PAUSE)
+            if running.done():
+                break
+            start = time.perf_counter()
+            await self._llm.transcribe((clip, RATE), "en")
+            seconds.append(time.perf_counter() - start)
+        await running
+        return seconds

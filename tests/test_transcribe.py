@@ -1,19 +1,24 @@
 """Speech by the offline API, on tiny Whispers as transformers saves them, beside transformers' generate()."""
 
 import wave
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 import torch
-from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
+from transformers import GenerationMixin, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from tests.folders import whisper_folder, with_generation
 from tests.offline import load, tokens
-from transduce import BeamSearchParams, MediaError, RequestError, SamplingParams, Transcription
-from transduce.media import audio as media
-from transduce.speech import transcription
+from transduce import BeamSearchParams, Fallback, MediaError, RequestError, SamplingParams, Transcription
+from transduce.media import audio
+from transduce.media.audio import Samples, decode
+from transduce.speech import transcriber
+from transduce.speech.asked import Speech
+from transduce.speech.listener import Listener
 
 RATE = 16_000
 
@@ -105,7 +110,8 @@ def test_a_checkpoint_that_asks_for_beams_transcribes_greedily_when_told(speech:
     heard = beams.transcribe(CLIPS[0], sampling_params=greedy)
     expected = load(speech).transcribe(CLIPS[0], sampling_params=greedy)
     assert (heard.language, heard.text) == (expected.language, expected.text)
-    assert beams.transcribe(CLIPS[0]).output.outputs[0].score is not None
+    beam = beams.transcribe(CLIPS[0], sampling_params=SamplingParams(temperature=0.0, max_tokens=6))
+    assert beam.output.outputs[0].score is not None
 
 
 def test_every_form_of_a_speech_prompt_is_the_same_request(tmp_path: Path) -> None:
@@ -141,28 +147,37 @@ def test_a_clip_is_encoded_once_for_detection_and_transcription(speech: Path) ->
     assert llm.engine.scheduler.counters.encoded_rows == len(CLIPS) * 50
 
 
-def test_recordings_are_decoded_while_there_is_room_and_told_when_done(
-    speech: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[str] = []
-
-    def decode(*arguments: Any) -> Any:
-        events.append("decoded")
-        return media.decode(*arguments)
-
-    monkeypatch.setattr(transcription, "decode", decode)
-    monkeypatch.setattr(transcription, "HELD", 1.0)
+def test_each_recording_is_told_when_it_is_done(speech: Path) -> None:
     told: dict[int, Transcription] = {}
+    clips = [tone(300), b"noise", tone(500)]
+    heard = load(speech).transcribe(clips, sampling_params=SamplingParams(max_tokens=4), done=told.__setitem__)
+    assert [told[place] for place in range(3)] == heard
 
-    def done(place: int, said: Transcription) -> None:
-        events.append("done")
-        told[place] = said
 
-    clips = [tone(300), b"noise", tone(500), tone(700)]
-    heard = load(speech).transcribe(clips, sampling_params=SamplingParams(max_tokens=4), done=done)
-    assert [told[place] for place in range(4)] == heard
-    held = [events[:at].count("decoded") - events[:at].count("done") for at in range(len(events))]
-    assert max(held) == 2
+@pytest.mark.parametrize("vad_filter", [False, True])
+def test_little_of_a_long_recording_is_held(vad_filter: bool, speech: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, begun, pieces = 0, 0, list[ref[Any]]()
+
+    def stream(*arguments: Any) -> Iterator[Samples]:
+        nonlocal held, begun
+        begun += 1
+        for piece in audio.stream(*arguments):
+            pieces.append(ref(piece))
+            held = max(held, sum(each() is not None for each in pieces))
+            yield piece
+
+    monkeypatch.setattr(transcriber, "stream", stream)
+    clip = np.concatenate(
+        [decode(path, RATE) for path in sorted((Path(__file__).parents[1] / "samples").glob("*.wav"))]
+    )
+    params, options = SamplingParams(max_tokens=2), Fallback(temperatures=(0.0,))
+    said = load(speech, max_num_seqs=4).transcribe(
+        (np.tile(clip, 3), RATE), "en", vad_filter=vad_filter, fallback=options, sampling_params=params
+    )
+    assert said.duration == pytest.approx(3 * len(clip) / RATE)
+    assert said.duration > 30
+    assert begun == (1 if vad_filter else 2)
+    assert held <= 8  # a window, and a second beside it at either end
 
 
 def test_bad_clips_have_their_own_errors(speech: Path) -> None:
@@ -206,3 +221,112 @@ def test_timestamps_are_text(speech: Path) -> None:
     assert set(named) & set(stamps)
     assert "<|notimestamps|>" not in named
     assert said.text == "".join(named)
+
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=9)
+
+
+@pytest.mark.parametrize("patience", [None, 1.0])
+def test_beams_are_those_of_transformers_that_end_once_enough_have(patience: float | None, speech: Path) -> None:
+    llm, params = load(speech), SamplingParams(max_tokens=9)
+    oracle = WhisperForConditionalGeneration.from_pretrained(speech).eval()
+    heard = llm.transcribe(list(CLIPS), "fr", beam_size=3, patience=patience, sampling_params=params)
+    start = torch.tensor([heard[0].output.prompt_token_ids])
+    beams: dict[str, Any] = {"num_beams": 3, "early_stopping": True, "max_new_tokens": 9}
+    found = [gone_on(oracle, features(speech, clip), start, **beams) for clip in CLIPS]
+    assert tokens([said.output for said in heard]) == found
+    assert tokens([said.output for said in llm.transcribe(list(CLIPS), "fr", sampling_params=GREEDY)]) != found
+
+
+def gone_on(oracle: Any, heard: torch.Tensor, start: torch.Tensor, **options: Any) -> list[int]:
+    """What follows a decoder prompt, without Whisper's own long form."""
+    made = GenerationMixin.generate(oracle, heard, decoder_input_ids=start, **options)
+    found: list[int] = made[0, start.shape[1] :].tolist()
+    return found
+
+
+@pytest.mark.parametrize("timestamps", [False, True])
+def test_a_prefix_is_gone_on_with(timestamps: bool, speech: Path) -> None:
+    llm, clip = load(speech), CLIPS[0]
+    said = llm.transcribe(clip, "fr", timestamps=timestamps, prefix="a cab ", sampling_params=GREEDY)
+    plain = llm.transcribe(clip, "fr", timestamps=timestamps, sampling_params=GREEDY)
+    vocabulary = llm.get_tokenizer().get_vocab()
+    begun = llm.get_tokenizer()(" a cab", add_special_tokens=False)["input_ids"]
+    begun = [vocabulary["<|0.00|>"], *begun] if timestamps else begun
+    mark = "<|0.00|>" if timestamps else ""
+    assert said.output.prompt_token_ids == [*plain.output.prompt_token_ids, *begun]
+    assert said.text == f"{mark} a cab{said.output.outputs[0].text}".strip()
+    assert [token for each in said.segments for token in each.tokens][: len(begun)] == begun
+    assert said.segments[0].text.startswith(" a cab")
+    oracle = WhisperForConditionalGeneration.from_pretrained(speech).eval()
+    if not timestamps:
+        start = torch.tensor([said.output.prompt_token_ids])
+        assert said.output.outputs[0].token_ids == gone_on(oracle, features(speech, clip), start, max_new_tokens=9)
+    with pytest.raises(RequestError, match=r"prefix .* holds a special token"):
+        llm.transcribe(clip, "fr", prefix="<|fr|>")
+
+
+def test_hotwords_are_told_but_to_a_prefix(speech: Path) -> None:
+    llm = load(speech)
+
+    def told(**asked: Any) -> str:
+        said = llm.transcribe(CLIPS[0], "fr", sampling_params=GREEDY, **asked)
+        return "".join(llm.get_tokenizer().convert_ids_to_tokens(said.output.prompt_token_ids))
+
+    assert told(hotwords="ab").startswith("<|startofprev|>Ġab<|startoftranscript|>")
+    assert told(hotwords="ab", prompt="c", word_timestamps=True).startswith("<|startofprev|>ĠabĠc<|startoftranscript|>")
+    assert told(hotwords="ab", prefix="c").endswith("<|notimestamps|>Ġc")
+
+
+def test_only_parts_are_heard(speech: Path) -> None:
+    llm = load(speech)
+    recording = tone(300, 3.3)
+    said = llm.transcribe(recording, "fr", clip_timestamps="0.5,0.9,1.5,2.75,3.1", sampling_params=GREEDY)
+    assert said.error is None
+    assert {0.5 <= each.start <= each.end <= 0.9 for each in said.segments if each.seek < 150} == {True}
+    assert {each.seek for each in said.segments} >= {50, 150, 310}
+    assert all(each.end <= 2.75 or each.start >= 3.1 for each in said.segments)
+    good, bad = llm.transcribe([recording, CLIPS[0]], "fr", clip_timestamps=[2], sampling_params=GREEDY)
+    assert (good.error, bad.error) == (
+        None,
+        "clip_timestamps has 2, and the audio is 0.90 s long; give times within it",
+    )
+
+
+def test_suppressed_tokens_are_the_checkpoints_and_others(speech: Path) -> None:
+    llm = load(speech)
+    own = list(llm.frontend.defaults.suppress_tokens)
+    first = llm.transcribe(CLIPS[0], "fr", sampling_params=GREEDY).output.outputs[0].token_ids
+    again = llm.transcribe(CLIPS[0], "fr", suppress_tokens=[-1, *first], sampling_params=GREEDY)
+    assert not {*again.output.outputs[0].token_ids} & {*first, *own}
+    params = Listener(llm.frontend, Speech(suppress_tokens=[])).params(GREEDY)
+    assert params.suppress_tokens == sorted(own)  # all special
+    with pytest.raises(RequestError, match="suppress_tokens has token id 9999"):
+        llm.transcribe(CLIPS[0], "fr", suppress_tokens="9999")
+    with pytest.raises(RequestError, match="suppress_tokens is in sampling_params too"):
+        llm.transcribe(CLIPS[0], suppress_tokens="-1", sampling_params=SamplingParams(suppress_tokens=[3]))
+
+
+def test_channels_are_recordings_of_their_own(speech: Path) -> None:
+    llm = load(speech)
+    both = np.stack([tone(300, 2.3)[0], tone(3000, 2.3)[0]])
+    said = llm.transcribe((both, RATE), "fr", channels="separate", sampling_params=GREEDY)
+    alone = [llm.transcribe((channel, RATE), "fr", channels="separate", sampling_params=GREEDY) for channel in both]
+    assert said.duration == 2.3
+    for number, expected in enumerate(alone, 1):
+        mine = [each for each in said.segments if each.channel == number]
+        assert [(each.start, each.end, each.tokens) for each in mine] == [
+            (each.start, each.end, each.tokens) for each in expected.segments
+        ]
+    assert [each.start for each in said.segments] == sorted(each.start for each in said.segments)
+    broken: Any = (np.stack([both[0], np.full_like(both[0], np.nan)]), RATE)
+    with pytest.raises(MediaError, match="NaN or infinity"):
+        llm.transcribe(broken, "fr", channels="separate")
+
+
+def test_a_clip_that_cannot_be_believed_is_decoded_again(speech: Path) -> None:
+    llm = load(speech)
+    again = llm.transcribe(CLIPS[0], "fr", sampling_params=SamplingParams())
+    assert again.segments[0].temperature > 0
+    once = llm.transcribe(CLIPS[0], "fr", sampling_params=SamplingParams(temperature=0.0))
+    assert (once.segments[0].temperature, once.segments[0].compression_ratio > 2.4) == (0.0, True)

@@ -9,9 +9,8 @@ import typer
 
 from tests.cli.conftest import FLAGS, Run, clip
 from tests.folders import moonshine_folder
-from transduce import LLM, cli
-from transduce.cli import recordings
-from transduce.cli.recordings import Recording, find, named
+from transduce import LLM, SamplingParams, VadOptions, cli
+from transduce.cli.inputs import AUDIO, Input, find, named
 
 SHORT = ("--language", "fr", "--max-tokens", "6", *FLAGS)
 
@@ -101,8 +100,32 @@ def test_the_flags_of_long_audio_arrive(
         (0.0, 0.5),
     )
     assert (fallback.compression_ratio_threshold, fallback.logprob_threshold) == (2.0, None)
+    more = (
+        "--beam-width",
+        "3",
+        "--best-of",
+        "2",
+        "--suppress-tokens",
+        "-1,7",
+        "--vad-threshold",
+        "0.3",
+        "--top-k",
+        "4",
+    )
+    assert run("transcribe", whisper, "a.wav", *more, *FLAGS)[0] == 0
+    assert (asked["beam_size"], asked["best_of"], asked["suppress_tokens"]) == (3, 2, "-1,7")
+    assert (asked["vad_filter"], asked["sampling_params"]) == (VadOptions(threshold=0.3), SamplingParams(top_k=4))
+    asked.clear()
     assert run("transcribe", whisper, "a.wav", *FLAGS)[0] == 0
-    assert (asked["condition_on_previous_text"], asked["fallback"]) == (True, None)
+    assert (asked["condition_on_previous_text"], asked["fallback"], asked["vad_filter"]) == (True, None, False)
+    assert "beam_size" not in asked
+
+
+def test_channels_are_told_apart(run: Run, whisper: str, tmp_path: Path) -> None:
+    sound, out = clip(tmp_path / "both.wav", 200, channels=2), tmp_path / "out"
+    flags = ("--channels", "separate", "--temperature", "0.8", "--output-dir", str(out), "--format", "json", *SHORT)
+    assert run("transcribe", whisper, sound, *flags)[0] == 0
+    assert {segment["channel"] for segment in json.loads((out / "both.json").read_text())["segments"]} == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +141,10 @@ def test_the_flags_of_long_audio_arrive(
         (("--temperatures", "0,-1"), "temperatures has '-1'"),
         (("--temperatures", "0", "--temperature", "0"), "give either this or --temperatures"),
         (("--logprob-threshold", "low"), "logprob_threshold='low': give a number, or none"),
+        (("--patience", "2"), "patience=2.0: it is for beams; give a beam_size above 1"),
+        (("--clip-timestamps", "2,1"), "clip_timestamps=[2.0, 1.0]: 1 is not after 2"),
+        (("--vad-threshold", "2"), "vad threshold 2.0: give more than 0 and at most 1"),
+        (("--channels", "left"), "channels='left': give mix or separate"),
         (("empty",), "'empty': there are no audio files in this folder"),
     ],
 )
@@ -136,10 +163,10 @@ def test_files_of_folders_are_found_in_order(tmp_path: Path) -> None:
     for name in ("b.ogg", "a/z.M4A", "a/.hidden.wav", ".git/x.wav", "a.wav/c.mp3", "read.me"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    found = find([str(tmp_path / "read.me"), str(tmp_path)])
+    found = find([str(tmp_path / "read.me"), str(tmp_path)], AUDIO)
     assert [str(each.within) for each in found] == ["read.me", "a/z.M4A", "a.wav/c.mp3", "b.ogg"]
     assert [each.path for each in found] == [str(tmp_path / each.within) for each in found]
-    assert {".wav", ".mp3", ".m4a", ".flac", ".ogg", ".webm", ".mp4"} <= recordings.SUFFIXES
+    assert {".wav", ".mp3", ".m4a", ".flac", ".ogg", ".webm", ".mp4"} <= AUDIO.suffixes
 
 
 @pytest.mark.parametrize(
@@ -155,5 +182,5 @@ def test_files_of_folders_are_found_in_order(tmp_path: Path) -> None:
     ],
 )
 def test_names_do_not_collide(ways: list[str], known: dict[str, str], names: list[str]) -> None:
-    files = [Recording(f"/{number}/{way}", Path(way)) for number, way in enumerate(ways)]
+    files = [Input(f"/{number}/{way}", Path(way)) for number, way in enumerate(ways)]
     assert [*named(files, known).values()] == names

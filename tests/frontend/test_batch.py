@@ -20,6 +20,7 @@ from transduce.core.params import SamplingParams
 from transduce.core.request import Request
 from transduce.errors import EngineError, RequestError
 from transduce.frontend import progress
+from transduce.frontend.ahead import Ahead
 from transduce.frontend.batch import Batch
 from transduce.frontend.collector import refused
 from transduce.frontend.dialogue import Branches, Dialogue, Work, once
@@ -53,6 +54,15 @@ def test_an_answer() -> None:
     assert times.first_token_time is not None
     assert times.finished_time is not None
     assert times.arrival_time <= times.first_token_time <= times.finished_time
+
+
+def test_an_order_says_what_is_begun_first() -> None:
+    done = list[int]()
+    dialogues = [once(Work(prompt, SamplingParams())) for prompt in "abc"]
+    given: Any = {"ids": map(str, count()), "refused": refused, "done": lambda place, _: done.append(place)}
+    outputs = Batch(EchoEngine(), frontend(), dialogues, ahead=1, order=[2, 0, 1], **given).run()
+    assert [output.outputs[0].text for output in outputs] == ["a", "b", "c"]
+    assert done == [2, 0, 1]
 
 
 @given(texts=st.lists(st.text("abc", min_size=1, max_size=9), min_size=1, max_size=12), ahead=st.integers(1, 4))
@@ -140,6 +150,44 @@ def test_branches_are_begun_when_there_is_room_and_keep_what_they_lease_until_th
     assert third == "first" + "".join(f"{name}{number}" for name in "defgh" for number in (1, 2, 3))
     assert (engine.leases, engine.requests) == ([], {})
     assert 4 <= engine.most <= 6
+
+
+def test_nobody_waits_for_a_thread_while_there_is_work_and_an_early_end_leaves_none_behind() -> None:
+    """The first branch's thread goes on only when the other dialogue has its answer."""
+    answered, threads = threading.Event(), list[threading.Thread]()
+
+    def made() -> Iterator[Dialogue[None]]:
+        threads.append(threading.current_thread())
+        assert answered.wait(60)
+        yield from map(branch, "ab")
+
+    def branch(name: str) -> Dialogue[None]:
+        (output,) = yield [Work(name, SamplingParams())]
+        heard.append(output.outputs[0].text)
+
+    def slow(fails: bool = False) -> Dialogue[str]:
+        with Ahead(made(), 1) as dialogues:
+            yield Branches(dialogues, 2, dialogues.coming)
+            yield dialogues.coming()
+            if fails:
+                raise ValueError("no answer")
+        return "".join(heard)
+
+    def quick() -> Dialogue[str]:
+        (output,) = yield [Work("quick", SamplingParams())]
+        answered.set()
+        return output.outputs[0].text
+
+    def run(dialogues: Sequence[Dialogue[str]]) -> list[str]:
+        ids = map(str, count())
+        return Batch(EchoEngine(), frontend(), dialogues, ahead=4, ids=ids, refused=lambda id_, error: "").run()
+
+    heard: list[str] = []
+    assert run([slow(), quick()]) == ["ab", "quick"]
+    with pytest.raises(ValueError, match="no answer"):
+        run([slow(), slow(fails=True)])
+    assert len(threads) == 3
+    assert not any(thread.is_alive() for thread in threads)
 
 
 class Unreadable:

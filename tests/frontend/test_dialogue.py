@@ -1,11 +1,14 @@
 """A dialogue driven from an event loop."""
 
 import asyncio
+import threading
+from collections.abc import Iterator
 
 import pytest
 
 from transduce.core.params import SamplingParams
 from transduce.errors import EngineError
+from transduce.frontend.ahead import Ahead
 from transduce.frontend.collector import refused
 from transduce.frontend.dialogue import Branches, Dialogue, Work, converse
 from transduce.frontend.outputs import RequestOutput
@@ -85,3 +88,42 @@ def test_what_is_leased_is_kept_until_what_is_asked_next_has_ended() -> None:
         converse(asking("first"), run, lambda outputs: events.extend(f"-{each.request_id}" for each in outputs))
     )
     assert events == ["first", "last", "-first", "-last"]
+
+
+def test_what_a_thread_makes_is_waited_for_and_a_cancelled_dialogue_leaves_no_thread() -> None:
+    threads: list[threading.Thread] = []
+
+    def made() -> Iterator[Dialogue[None]]:
+        threads.append(threading.current_thread())
+        yield from map(branch, "ab")
+
+    def branch(name: str) -> Dialogue[None]:
+        yield [Work(name, SamplingParams())]
+
+    def trunk() -> Dialogue[str]:
+        with Ahead(made(), 1) as branches:
+            yield branches.coming()
+            yield Branches(branches, 2, branches.coming)
+            yield [Work("last", SamplingParams())]
+        return "done"
+
+    async def talk() -> str:
+        asked = asyncio.Event()
+
+        async def run(work: Work) -> RequestOutput:
+            if work.prompt == "last" and len(threads) > 1:
+                asked.set()
+                await asyncio.Event().wait()
+            return refused(str(work.prompt), EngineError())
+
+        result = await converse(trunk(), run)
+        endless = asyncio.ensure_future(converse(trunk(), run))
+        await asked.wait()
+        endless.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await endless
+        return result
+
+    assert asyncio.run(talk()) == "done"
+    assert len(threads) == 2
+    assert not any(thread.is_alive() for thread in threads)

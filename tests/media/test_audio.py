@@ -12,7 +12,7 @@ from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 
 from transduce.errors import MediaError
-from transduce.media.audio import Audio, Samples, decode
+from transduce.media.audio import MOST_CHANNELS, Audio, Channel, Samples, channels, decode
 from transduce.media.audio import seconds as seconds_of
 
 RATE = 16_000
@@ -231,3 +231,22 @@ def test_what_is_no_audio_is_one_clear_error(audio: Audio, message: str, capfd: 
 def test_the_wanted_rate_is_checked() -> None:
     with pytest.raises(MediaError, match="rate 0 Hz"):
         decode((sine(RATE), RATE), 0)
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_channels_are_decoded_one_by_one(as_file: bool) -> None:
+    both = np.stack([sine(RATE), sine(RATE, hertz=900.0)])
+    audio: Audio = encoded(both, RATE) if as_file else (both.T, RATE)
+    assert channels(audio) == 2
+    for index in range(2):
+        np.testing.assert_allclose(decode(Channel(audio, index), RATE), both[index], atol=1e-4)
+    assert channels((sine(RATE), RATE)) == 1
+
+
+def test_channels_that_cannot_be_told_are_refused() -> None:
+    with pytest.raises(MediaError, match="17 channels, and at most 16"):
+        channels((np.zeros((MOST_CHANNELS + 1, 1000), np.float32), RATE))
+    with pytest.raises(MediaError, match="cannot read audio of 5 bytes"):
+        channels(b"noise")
+    with pytest.raises(MediaError, match="channel 2 of audio of 5 bytes"):
+        decode(Channel(b"noise", 1), RATE)

@@ -187,12 +187,14 @@ def test_logprobs_are_of_edited_scores_before_warpers() -> None:
     greedy, sampled = best_or_drawn(Plain(), logits, reads, {0, 1}, edit)
 
     values, tokens = expected[0].topk(5)
-    assert greedy.observed == tuple(zip(tokens.tolist(), values.tolist(), strict=True))
+    assert greedy.observed is not None
+    assert [token for token, _ in greedy.observed] == tokens.tolist()
+    assert [logprob for _, logprob in greedy.observed] == pytest.approx(values.tolist(), abs=1e-6)
     assert greedy.candidates == (Candidate(*greedy.observed[0]),)
     assert sampled.observed == ()
     assert len(sampled.candidates) == 3
     for token, logprob, _ in sampled.candidates:
-        assert logprob == expected[1, token].item()
+        assert logprob == pytest.approx(expected[1, token].item(), abs=1e-6)
 
 
 def test_forbidden_tokens_are_not_reported_and_the_vocabulary_may_be_small() -> None:

@@ -14,6 +14,7 @@ from tests.folders import whisper_folder
 from tests.offline import load
 from tests.speech.attempts import attempt, output
 from transduce import Fallback, MediaError, RequestError, SamplingParams, VadOptions
+from transduce.frontend.ahead import Ahead
 from transduce.frontend.dialogue import Branches, Dialogue, Done, advance
 from transduce.media.audio import Samples, decode
 from transduce.models.base import Clock
@@ -63,13 +64,15 @@ class Decoder:
     def hear(self, clips: Iterator[Clip], backwards: bool = False) -> list[tuple[float, float, float, str]]:
         """seek, start, end and text of the segments, all in seconds."""
         hearing = Hearing(CLOCK, Reader(text, frozenset()), Fallback(), self)
-        dialogue = parallel(clips, hearing, self.tell, most=8)
-        branches = advance(dialogue, None)
-        assert isinstance(branches, Branches)
-        assert branches.most == 8
-        begun = [*branches.dialogues]
-        assert all(isinstance(advance(branch, None), Done) for branch in (reversed(begun) if backwards else begun))
-        said = advance(dialogue, [])
+        with Ahead(clips, 2) as found:
+            dialogue = parallel(found, hearing, self.tell, most=8)
+            branches = advance(dialogue, None)
+            assert isinstance(branches, Branches)
+            assert branches.most == 8
+            begun = [*branches.dialogues]
+            ends = [advance(branch, None) for branch in (reversed(begun) if backwards else begun)]
+            assert all(isinstance(each, Done) for each in ends)
+            said = advance(dialogue, [])
         assert isinstance(said, Done)
         segments = [segment for each in said.result for segment in each.segments]
         return [(each.seek / 100, each.start, each.end, each.text) for each in segments]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.speech.attempts import attempt, output
+from transduce.errors import RequestError
 from transduce.frontend.dialogue import Dialogue, Done, advance
 from transduce.models.base import Clock
 from transduce.speech.fallback import Attempt, Fallback, Reader
@@ -60,7 +61,7 @@ def heard(
     decoder: Decoder, samples: int, prompt: str | None = None, condition: bool = True, pace: Pace | None = None
 ) -> list[Heard]:
     recording = Recording(samples, CLOCK, Reader(text, frozenset()))
-    said = advance(sequential(recording, decoder, Fallback(), prompt, condition, pace=pace), None)
+    said = advance(sequential([recording], decoder, Fallback(), prompt, condition, pace=pace), None)
     assert isinstance(said, Done)
     return said.result
 
@@ -89,6 +90,25 @@ def test_the_next_window_is_always_a_later_one() -> None:
     decoder = Decoder(*[attempt((at(0), 1, at(0), at(0), 2))] * 2)
     assert segments(heard(decoder, 150)) == [(0, 0.0, 0.0, ""), (100, 1.0, 1.0, "")]
     assert [start for start, _, _ in decoder.asked] == [0, 100]
+
+
+def test_parts_are_heard_and_no_more() -> None:
+    whole = Recording(355, CLOCK, Reader(text, frozenset()))
+    parts = [whole.part(*each) for each in ((0.1, 0.5), (0.5, 2.0), (3.0, None))]
+    decoder = Decoder(*[attempt((at(0), 1, at(60)))] * 4)
+    said = advance(sequential(parts, decoder, Fallback(), None, True), None)
+    assert isinstance(said, Done)
+    assert [asked[:2] for asked in decoder.asked] == [(10, 50), (50, 150), (150, 200), (300, 355)]
+    assert [(start, end) for _, start, end, _ in segments(said.result)] == [
+        (0.1, 0.5),
+        (0.5, 1.1),
+        (1.5, 2.0),
+        (3.0, 3.55),
+    ]
+    assert whole.part(0.0, 3.554).samples == 355
+    for times in ((3.55, None), (1.0, 3.6), (9.0, 10.0)):
+        with pytest.raises(RequestError, match=r"clip_timestamps has .* and the audio is 3\.55 s long"):
+            whole.part(*times)
 
 
 def test_a_window_without_speech_says_nothing() -> None:

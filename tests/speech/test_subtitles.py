@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from transduce.errors import RequestError
 from transduce.speech.segments import Segment, Word
 from transduce.speech.subtitles import Layout, cues, srt, text, tsv, txt, verbose_json, vtt
 
-NUMBERS = {"temperature": 0.0, "avg_logprob": -0.25, "compression_ratio": 1.5, "no_speech_prob": 0.125}
+NUMBERS: dict[str, Any] = {"temperature": 0.0, "avg_logprob": -0.25, "compression_ratio": 1.5, "no_speech_prob": 0.125}
 
 
 def segment(said: str, start: float, end: float, words: Sequence[Word] | None = None) -> Segment:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -26,6 +27,9 @@ from transduce.rules.prefix import PrefixAllowedTokens
 
 T = TypeVar("T")
 
+BEGINNING = 2
+"""Dialogues that wait for threads at once before they ask anything: more would be ahead of what the engine can take."""
+
 
 class Engine(Protocol):
     """What a batch asks of transduce.engine.Engine."""
@@ -41,7 +45,8 @@ class _Talk:
     """An open dialogue: the batch's `index`th, or a branch of that. trunk: the dialogue that waits for a branch.
 
     asked: how much Work runs or waits for it. outputs: of that, by its place. branches: what more it waits for, of
-    which so many are `open`. leases: requests of that Work that have them. before: those of the Work before.
+    which so many are `open`. future: what else it waits for. leases: requests of that Work that have them. before:
+    those of the Work before.
     """
 
     dialogue: Dialogue[Any]
@@ -51,6 +56,7 @@ class _Talk:
     outputs: dict[int, RequestOutput] = field(default_factory=dict)
     branches: Branches | None = None
     open: int = 0
+    future: Future[Any] | None = None
     leases: list[str] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
 
@@ -59,13 +65,26 @@ class _Talk:
         """Whether it may have another branch."""
         return self.branches is not None and self.open < self.branches.most
 
+    @property
+    def awaited(self) -> Future[Any] | None:
+        """What it waits for before it is advanced, or has another branch."""
+        if self.branches is None:
+            return self.future
+        return None if self.branches.coming is None else self.branches.coming()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it need not wait."""
+        return self.awaited is None or self.awaited.done()
+
 
 class Batch(Generic[T]):
     """One run of some dialogues. `ahead`: requests the engine is given at once, so that it never waits; dialogues are
-    begun when it could take more, and there is room for what they hold: there is when none is open.
+    begun when it could take more.
 
     ids: fresh request ids. refused: a dialogue's result where it raises RequestError, for a fresh id. done: told of a
-    dialogue's place and result when it ends. bar: what shows how far it is.
+    dialogue's place and result when it ends. bar: what shows how far it is. order: which dialogue is begun first,
+    and so on; none: as they are.
     """
 
     def __init__(
@@ -77,20 +96,21 @@ class Batch(Generic[T]):
         ahead: int,
         ids: Iterator[str],
         refused: Callable[[str, RequestError], T],
-        room: Callable[[], bool] = lambda: True,
         done: Callable[[int, T], None] = lambda index, result: None,
         bar: Bar | None = None,
+        order: Sequence[int] = (),
     ) -> None:
         self._engine = engine
         self._frontend = frontend
-        self._silent = deque(enumerate(dialogues))
+        self._silent = deque((place, dialogues[place]) for place in order or range(len(dialogues)))
         self._ahead = ahead
         self._ids = ids
         self._refused = refused
-        self._room = room
         self._done = done
         self._bar = bar or Bar(len(dialogues), shown=False)
+        self._open: list[_Talk] = []
         self._branching: list[_Talk] = []
+        self._idle: list[_Talk] = []
         self._waiting: deque[tuple[_Talk, int, Work]] = deque()
         self._live: dict[str, tuple[_Talk, int, Collector]] = {}
         self._leases: set[str] = set()
@@ -106,29 +126,47 @@ class Batch(Generic[T]):
         """
         try:
             with _interruptible() as interrupted, self._bar:
-                while self._silent or self._branching or self._waiting or self._live:
+                while self._silent or self._open:
                     self._fill(interrupted)
                     for output in self._engine.step() if self._live else ():
                         self._take(output)
                     if interrupted():
                         raise KeyboardInterrupt
+                    if not self._live:
+                        self._wait()
         finally:
             for request_id in {*self._live, *self._leases}:
                 self._engine.abort(request_id)
+            for talk in self._open:
+                talk.dialogue.close()
         return [result for _, result in sorted(self._results.items(), key=itemgetter(0))]
 
     def _fill(self, interrupted: Callable[[], bool]) -> None:
-        """Dialogues that have begun go first: they hold what they have heard."""
+        """Dialogues that have begun go first: they hold what they have heard. Nothing here waits for a thread."""
         while len(self._live) < self._ahead and not interrupted():
             if self._waiting:
                 self._admit(*self._waiting.popleft())
-            elif trunk := next((talk for talk in self._branching if talk.room), None):
+            elif (talk := next((each for each in self._idle if each.ready), None)) is not None:
+                self._idle.remove(talk)
+                self._listen(talk, [])
+            elif (trunk := next((each for each in self._branching if each.room and each.ready), None)) is not None:
                 self._branch(trunk)
-            elif self._silent and self._room():
+            elif self._silent and len(self._idle) < BEGINNING:
                 index, dialogue = self._silent.popleft()
-                self._listen(_Talk(dialogue, index), None)
+                self._begin(_Talk(dialogue, index))
             else:
                 return
+
+    def _wait(self) -> None:
+        """Until a thread is done that something waits for, if anything does."""
+        talks = (*self._idle, *(each for each in self._branching if each.room))
+        futures = [future for future in (each.awaited for each in talks) if future is not None]
+        if futures:
+            wait(futures, return_when=FIRST_COMPLETED)
+
+    def _begin(self, talk: _Talk) -> None:
+        self._open.append(talk)
+        self._listen(talk, None)
 
     def _branch(self, trunk: _Talk) -> None:
         """Begin the next branch, if there is one."""
@@ -140,7 +178,7 @@ class Batch(Generic[T]):
             self._rejoin(trunk)
         else:
             trunk.open += 1
-            self._listen(_Talk(dialogue, trunk.index, trunk), None)
+            self._begin(_Talk(dialogue, trunk.index, trunk))
 
     def _rejoin(self, trunk: _Talk) -> None:
         if trunk.branches is None and not trunk.open:
@@ -160,6 +198,9 @@ class Batch(Generic[T]):
             case Branches():
                 talk.branches = said
                 self._branching.append(talk)
+            case Future():
+                talk.future = said
+                self._idle.append(talk)
             case _:
                 assert said, "a dialogue asks for something, or is over"
                 talk.asked = len(said)
@@ -167,6 +208,7 @@ class Batch(Generic[T]):
 
     def _end(self, talk: _Talk, result: Any) -> None:
         self._release(talk.before)
+        self._open.remove(talk)
         if talk.trunk is None:
             self._results[talk.index] = result
             self._bar.update(done=1)

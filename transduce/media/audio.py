@@ -30,7 +30,8 @@ Audio = str | os.PathLike[str] | bytes | tuple[npt.ArrayLike, int]
 # No recording lies outside; a forged header inside cannot make the resampler allocate gigabytes.
 RATES = range(1_000, 768_001)
 
-SAMPLE = np.dtype(np.float32).itemsize
+MOST_CHANNELS = 16
+"""Of a recording whose channels are decoded one by one; a small file may claim hundreds."""
 
 LOUDEST = 8.0
 """Float samples beyond are integers that were converted and not scaled; clipping leaves others little above 1."""
@@ -50,13 +51,22 @@ class Excerpt:
     level: float | None = None
 
 
-def decode(audio: Audio, rate: int, most: int | None = None) -> Samples:
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One channel of a recording, from 0 on, to be decoded alone."""
+
+    audio: Audio
+    index: int
+
+
+def decode(audio: Audio | Channel, rate: int, most: int | None = None) -> Samples:
     """Decode to mono samples [samples] at `rate` Hz, full scale being -1 to 1.
 
     audio: a path, the bytes of a file in any format FFmpeg reads (its first audio stream counts), or
     (samples, rate) with samples [samples], [channels, samples] or [samples, channels]. Of two axes the
-    shorter is the channels, the first where they are equal. Channels are averaged. Integers are divided by
-    their type's range, unsigned ones centred first; floats are taken as they are, up to LOUDEST.
+    shorter is the channels, the first where they are equal. Channels are averaged, or there is the one
+    of a Channel. Integers are divided by their type's range, unsigned ones centred first; floats are taken as they are,
+    up to LOUDEST.
     most: samples at which decoding stops, as a small file may hold days, whatever it says of its length.
 
     Raises MediaError where no audio can be had: a missing, empty or damaged file, no audio stream, no
@@ -69,23 +79,31 @@ def decode(audio: Audio, rate: int, most: int | None = None) -> Samples:
     return np.frombuffer(held, np.float32)
 
 
-def stream(audio: Audio, rate: int, most: int | None = None) -> Iterator[Samples]:
-    """As `decode`, but in pieces as they are decoded, of about a second or more. Raises what that does, on the way."""
-    name, heard, held = _name(audio), 0, bytearray()
+def stream(audio: Audio | Channel, rate: int, most: int | None = None) -> Iterator[Samples]:
+    """As `decode`, but in pieces as they are decoded, of a second but for the last. Raises what it does, on the way."""
+    name, heard = _name(audio), 0
     with _refusing(name):
         target = _checked_rate(rate)
-        for frame in _resampled(_frames(audio), target):
-            held += _mixed(np.asarray(frame.to_ndarray(), np.float32)).data
+        source, index = _alone(audio)
+        for frame in _resampled(_frames(source), target):
             heard += frame.samples
             if most is not None and heard > most:
                 raise MediaError(f"{name} is longer than {most / target:g} s; give a shorter part of it")
-            if len(held) >= target * SAMPLE:
-                yield np.frombuffer(held, np.float32)
-                held = bytearray()
-        if held:
-            yield np.frombuffer(held, np.float32)
+            yield _mixed(frame.to_ndarray(), index)
         if not heard:
             raise MediaError(f"{name} has no samples, or too few (under 2 ms) to resample; give longer audio")
+
+
+def channels(audio: Audio) -> int:
+    """How many channels a recording has. Raises MediaError as `decode` does, and for more than MOST_CHANNELS."""
+    with _refusing(name := _name(audio)):
+        first = next(_frames(audio), None)
+        if first is None:
+            raise MediaError(f"{name} has no samples; give longer audio")
+        count = len(_planes(_array(audio[0]))) if isinstance(audio, tuple) else first.layout.nb_channels
+    if count > MOST_CHANNELS:
+        raise MediaError(f"{name} has {count} channels, and at most {MOST_CHANNELS} are heard by themselves; mix some")
+    return count
 
 
 def seconds(file: bytes) -> float:
@@ -95,8 +113,21 @@ def seconds(file: bytes) -> float:
         return float(ticks * (stream.time_base or 0))
 
 
+def _alone(audio: Audio | Channel) -> tuple[Audio, int | None]:
+    """What to decode, and which of the channels of that; None: their mean."""
+    match audio:
+        case Channel((samples, rate), index):
+            return (_planes(_array(samples))[index], rate), None
+        case Channel(file, index):
+            return file, index
+        case _:
+            return audio, None
+
+
 def _name(audio: object) -> str:
     match audio:
+        case Channel(recording, index):
+            return f"channel {index + 1} of {_name(recording)}"
         case str() | os.PathLike():
             return f"audio file {os.fspath(audio)!r}"
         case bytes():
@@ -142,7 +173,7 @@ def _frames(audio: Any) -> Iterator[AudioFrame]:
         case (rate, samples) if isinstance(audio, tuple) and np.ndim(samples) and not np.ndim(rate):
             raise MediaError(f"audio is (rate, samples) with rate {rate!r}: give (samples, rate)")
         case (samples, rate) if isinstance(audio, tuple):
-            yield _framed(_array(samples), _checked_rate(rate))
+            yield from _framed(_array(samples), _checked_rate(rate))
         case _:
             kind = type(audio).__name__
             raise MediaError(f"audio of type {kind}: give a path, the bytes of a file, or (samples, rate)")
@@ -174,18 +205,24 @@ def _array(samples: npt.ArrayLike) -> npt.NDArray[Any]:
         raise MediaError(f"audio samples of type {type(samples).__name__}: {error}; give a numpy array") from error
 
 
-def _framed(samples: npt.NDArray[Any], rate: int) -> AudioFrame:
-    """Samples [samples], [channels, samples] or [samples, channels] as one mono frame."""
+def _framed(samples: npt.NDArray[Any], rate: int) -> Iterator[AudioFrame]:
+    """Samples in any shape as mono frames of a second, so little is copied."""
+    channels = _planes(samples)
+    for start in range(0, channels.shape[1], rate):
+        mono = _mixed(_scaled(channels[:, start : start + rate]))
+        frame = AudioFrame.from_ndarray(mono[None], format="fltp", layout="mono")
+        frame.sample_rate = rate
+        yield frame
+
+
+def _planes(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Samples [samples], [channels, samples] or [samples, channels] as [channels, samples]."""
     if samples.ndim not in (1, 2):
         raise MediaError(f"audio samples of shape {samples.shape}: give [samples] or [channels, samples]")
     if not samples.size:
         raise MediaError("audio samples are empty; give at least 2 ms")
     channels = samples if samples.ndim == 2 else samples[None]
-    if channels.shape[0] > channels.shape[1]:
-        channels = channels.T
-    frame = AudioFrame.from_ndarray(_mixed(_scaled(channels))[None], format="fltp", layout="mono")
-    frame.sample_rate = rate
-    return frame
+    return channels.T if channels.shape[0] > channels.shape[1] else channels
 
 
 def _scaled(samples: npt.NDArray[Any]) -> Samples:
@@ -204,17 +241,17 @@ def _scaled(samples: npt.NDArray[Any]) -> Samples:
     return scaled - np.float32(1) if kind == "u" else scaled
 
 
-def _mixed(channels: Samples) -> Samples:
-    """Float channels [channels, samples] averaged to [samples]."""
+def _mixed(channels: Samples, index: int | None = None) -> Samples:
+    """Float channels [channels, samples] averaged, or one of them, [samples]."""
     if not np.isfinite(channels).all():
         raise MediaError("audio samples hold NaN or infinity; give finite ones")
-    mixed: Samples = channels.mean(axis=0, dtype=np.float32)
+    mixed: Samples = channels.mean(axis=0, dtype=np.float32) if index is None else channels[index]
     return mixed
 
 
 def _resampled(frames: Iterable[AudioFrame], rate: int) -> Iterator[AudioFrame]:
-    """The same channels at `rate`, as planes of float32."""
-    resampler = AudioResampler(format="fltp", rate=rate)
+    """The same channels at `rate`, as planes of float32, a second in a frame: each frame costs some of Python."""
+    resampler = AudioResampler(format="fltp", rate=rate, frame_size=rate)
     for frame in frames:
         yield from resampler.resample(frame)
     yield from resampler.resample(None)  # the filter's tail

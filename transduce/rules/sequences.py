@@ -36,6 +36,7 @@ class NoRepeatNgram(LogitsRule[Ngrams]):
     rank = 50
 
     def __init__(self, vocab_size: int, device: torch.device, size: int) -> None:
+        self._vocab_size = vocab_size
         self.size = arguments.count(self.name, size, least=1)
 
     def state(self) -> Ngrams:
@@ -46,7 +47,8 @@ class NoRepeatNgram(LogitsRule[Ngrams]):
         if len(tail) < self.size:
             return Ngrams(tail, state.followers)
         known = state.known
-        followers = {**known, state.tail: (*known.get(state.tail, ()), token)}
+        follower = (token,) if token < self._vocab_size else ()  # others stand in prompts, and are never chosen
+        followers = {**known, state.tail: (*known.get(state.tail, ()), *follower)}
         return Ngrams(tail[1:], radix.put(state.followers, _hash(state.tail), followers))
 
     def holds(self, state: Ngrams) -> bool:

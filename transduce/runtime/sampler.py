@@ -39,8 +39,10 @@ def best_or_drawn(
     choices = _best(*head.best(hidden)) if len(scored) < len(reads) else [Choice(())] * len(reads)
     scores = head(hidden[scored]).to(torch.float32)
     edit(scored, scores)
-    for row, line, best in zip(scored, scores, _best(*ops.best(scores)), strict=True):
-        choices[row] = _answer(line, reads[row], best) if best.candidates else nothing(line, row in edited)
+    values, tokens, lse = ops.top_k_lse(scores, 1)
+    found = zip(scored, scores, _best(values[:, 0], tokens[:, 0]), lse.tolist(), strict=True)
+    for row, line, best, total in found:
+        choices[row] = _answer(line, reads[row], best, total) if best.candidates else nothing(line, row in edited)
     return choices
 
 
@@ -100,7 +102,8 @@ def _best(values: Tensor, tokens: Tensor) -> list[Choice]:
     ]
 
 
-def _answer(scores: Tensor, read: Read, best: Choice) -> Choice:
+def _answer(scores: Tensor, read: Read, best: Choice, lse: float) -> Choice:
+    """What scores [vocab] give, `lse` being the logarithm of the sum of their exponentials."""
     if _only_best(read):
         return best
     tokens = [candidate.token for candidate in best.candidates]
@@ -110,9 +113,9 @@ def _answer(scores: Tensor, read: Read, best: Choice) -> Choice:
         tokens = draw(warp(scores, read.sampling).log_softmax(-1), noise)
     if read.logprobs is None:
         return Choice(tuple(Candidate(token, None) for token in tokens))
-    logprobs = scores.log_softmax(-1)
-    chosen = zip(tokens, logprobs[tokens].tolist(), strict=True)
-    return Choice(tuple(Candidate(*each) for each in chosen), most_likely(logprobs, read.logprobs))
+    chosen = tuple(Candidate(token, score - lse) for token, score in zip(tokens, scores[tokens].tolist(), strict=True))
+    likely = tuple((token, score - lse) for token, score in most_likely(scores, read.logprobs))
+    return Choice(chosen, likely)
 
 
 def most_likely(scores: Tensor, count: int) -> tuple[tuple[int, float], ...]:

@@ -5,16 +5,19 @@ Owns the thresholds and what is measured of an attempt. Knows no audio, no times
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
-from transduce.core.params import GenerationParams, SamplingParams
 from transduce.errors import RequestError
 from transduce.frontend.dialogue import Dialogue, Work
 from transduce.frontend.frontend import Params
 from transduce.frontend.outputs import RequestOutput
+from transduce.speech.search import Search
 from transduce.speech.segments import compression_ratio
 
 LADDER = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+GREEDY = Search()
+"""As the parameters have it, greedily if they say nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +54,14 @@ class Fallback:
         return self.logprob_threshold is not None and attempt.avg_logprob < self.logprob_threshold
 
 
+ONCE = Fallback(temperatures=(0.0,), compression_ratio_threshold=None, logprob_threshold=None, no_speech_threshold=None)
+"""One attempt, which is believed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One window, decoded once. tokens: without the one that ended it. text: without timestamps.
-
-    The other measures are a Segment's.
+    """One window, decoded once. tokens: with those that it was begun with, without the one that ended it. text: what
+    was added to these, without timestamps, which is what the measures, a Segment's, are of.
     """
 
     output: RequestOutput
@@ -92,32 +98,26 @@ class Reader:
         return Attempt(output, tokens, text, temperature, total / (len(tokens) + 1), ratio, silence)
 
 
-def decoded(ask: Callable[[Params], Work], params: Params, fallback: Fallback, reader: Reader) -> Dialogue[Attempt]:
+def decoded(
+    ask: Callable[[Params], Work],
+    params: Params,
+    fallback: Fallback,
+    reader: Reader,
+    search: Search = GREEDY,
+    begun: tuple[int, ...] = (),
+) -> Dialogue[Attempt]:
     """The first attempt at a window that can be believed, or the last one. ask: the window's Work.
 
-    A temperature in `params` is the only one. All attempts share what the window was encoded to.
+    A temperature in `params` is the only one. All attempts share what the window was encoded to. begun: tokens, of the
+    decoder's prompt, that the answer begins with.
     """
     temperatures = fallback.temperatures if params.temperature is None else (params.temperature,)
     for temperature in temperatures:
-        (output,) = yield [replace(ask(_at(temperature, params)), leases=len(temperatures) > 1)]
+        (output,) = yield [replace(ask(search.at(temperature, params)), leases=len(temperatures) > 1)]
         attempt = reader.attempt(output, temperature)
         if not fallback.again(attempt):
             break
-    return attempt
-
-
-def _at(temperature: float, params: Params) -> Params:
-    """The parameters at a temperature: beams are for 0 and the best of several samples for others.
-
-    Without a seed of the user's it is always the same one, so that a transcription repeats.
-    """
-    if params.temperature is not None:
-        return params
-    if not temperature:
-        return replace(params, temperature=0.0, best_of=None) if isinstance(params, SamplingParams) else params
-    shared = {field.name: getattr(params, field.name) for field in fields(GenerationParams)}
-    sampled = params if isinstance(params, SamplingParams) else SamplingParams(**shared)
-    return replace(sampled, temperature=temperature, seed=params.seed or 0)
+    return replace(attempt, tokens=(*begun, *attempt.tokens))
 
 
 def _above(value: float, threshold: float | None) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 
 from transduce.errors import RequestError
+from transduce.frontend.ahead import Ahead
 from transduce.frontend.dialogue import Branches, Dialogue
 from transduce.media.audio import Samples
 from transduce.models.base import Clock
@@ -49,15 +50,22 @@ class Counted:
 
     def __init__(self, pieces: Iterable[Samples]) -> None:
         self._pieces = pieces
+        self._closed = False
         self.samples = 0
 
     def __iter__(self) -> Iterator[Samples]:
         for piece in self._pieces:
+            if self._closed:
+                return
             self.samples += len(piece)
             yield piece
 
+    def close(self) -> None:
+        """There are no more; in any thread."""
+        self._closed = True
 
-def parallel(clips: Iterable[Clip], hearing: Hearing, tell: Tell, most: int) -> Dialogue[list[Heard]]:
+
+def parallel(clips: Ahead[Clip], hearing: Hearing, tell: Tell, most: int) -> Dialogue[list[Heard]]:
     """All windows of a recording in the order of time, up to one that fails.
 
     most: windows that the engine runs at once: more are not begun. tell: is told all windows up to the first that is
@@ -80,7 +88,7 @@ def parallel(clips: Iterable[Clip], hearing: Hearing, tell: Tell, most: int) -> 
         except RequestError as error:
             errors.append(error)
 
-    yield Branches(windows(), min(most, MOST))
+    yield Branches(windows(), min(most, MOST), clips.coming)
     for error in errors:
         raise error
     return _in_order(heard)

@@ -31,7 +31,8 @@ class Segment:
 
     The other four belong to the window, and are equal in all segments of one: the sampling `temperature` of the attempt
     that was kept, `avg_logprob` (natural logarithm, mean over its tokens and the end token), `compression_ratio` of its
-    text, and `no_speech_prob`, 0 to 1. `words` is None where word times were not asked for.
+    text, and `no_speech_prob`, 0 to 1. `words` is None where word times were not asked for. `channel`, from 1
+    on, is None where channels are not heard by themselves.
     """
 
     id: int
@@ -45,6 +46,7 @@ class Segment:
     compression_ratio: float
     no_speech_prob: float
     words: tuple[Word, ...] | None = None
+    channel: int | None = None
 
 
 def compression_ratio(text: str) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from transduce.errors import RequestError
 from transduce.frontend.dialogue import Dialogue
 from transduce.models.base import Clock
 from transduce.speech.fallback import Attempt, Fallback, Reader
@@ -63,11 +64,23 @@ def _piece(tokens: tuple[int, ...], clock: Clock) -> Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """samples: its length. reader: of what is said in its windows."""
+    """The samples [start, samples) of a recording, as if it ended there. reader: of what is said in its windows."""
 
     samples: int
     clock: Clock
     reader: Reader
+    start: int = 0
+
+    def part(self, start: float, stop: float | None) -> "Recording":
+        """Of a whole one, what is between some seconds; None: its end. Raises RequestError for what is not in it."""
+        frame, rate = self.clock.frame, self.clock.rate
+        first, last = (round(each * rate / frame) * frame for each in (start, stop or self.samples / rate))
+        if self.samples <= first or self.samples + frame <= last:
+            raise RequestError(
+                f"clip_timestamps has {start if self.samples <= first else stop:g}, and the audio is "
+                f"{self.seconds:.2f} s long; give times within it"
+            )
+        return replace(self, start=first, samples=self.samples if stop is None else min(last, self.samples))
 
     @property
     def seconds(self) -> float:
@@ -145,7 +158,7 @@ Tell = Callable[[Sequence[Heard]], None]
 
 
 def sequential(
-    recording: Recording,
+    parts: Iterable[Recording],
     decode: Decode,
     fallback: Fallback,
     prompt: str | None,
@@ -153,31 +166,33 @@ def sequential(
     tell: Tell | None = None,
     pace: Pace | None = None,
 ) -> Dialogue[list[Heard]]:
-    """All windows of a recording, up to one that fails.
+    """All windows of some parts of a recording, up to one that fails.
 
     prompt: what was said before it. condition: whether a window is told the text of all that came before it, which is
     forgotten when one had to be decoded at a high temperature. pace: None for segments without words.
     """
-    clock, heard, seek = recording.clock, list[Heard](), 0
-    told: tuple[int, ...] = ()
-    while seek < recording.end:
-        length = min(clock.window, recording.end - seek)
-        attempt = yield from decode(seek, seek + length, {"prompt": prompt, "previous": told})
-        if attempt.failed:
-            return [*heard, Heard(attempt, ())]
-        pieces, advance = ([], length) if fallback.silent(attempt) else finished(cut(attempt.tokens, clock), length)
-        window = Heard(attempt, tuple(recording.segments(pieces, attempt, seek, length)))
-        if pace is not None and pieces:
-            window, advance = yield from _paced(pace, recording, window, seek, advance, spoken_until(heard))
-            if window.attempt.failed:
-                return [*heard, window]
-        heard.append(window)
-        if tell is not None:
-            tell(heard)
-        told = (*told, *(token for segment in heard[-1].segments for token in segment.tokens))[-TOLD:]
-        if pieces and not (condition and attempt.temperature <= WARM):
-            prompt, told = None, ()
-        seek += advance
+    heard, told = list[Heard](), tuple[int, ...]()
+    for part in parts:
+        seek = part.start
+        while seek < part.end:
+            length = min(part.clock.window, part.end - seek)
+            attempt = yield from decode(seek, seek + length, {"prompt": prompt, "previous": told})
+            if attempt.failed:
+                return [*heard, Heard(attempt, ())]
+            silent = fallback.silent(attempt)
+            pieces, advance = ([], length) if silent else finished(cut(attempt.tokens, part.clock), length)
+            window = Heard(attempt, tuple(part.segments(pieces, attempt, seek, length)))
+            if pace is not None and pieces:
+                window, advance = yield from _paced(pace, part, window, seek, advance, spoken_until(heard))
+                if window.attempt.failed:
+                    return [*heard, window]
+            heard.append(window)
+            if tell is not None:
+                tell(heard)
+            told = (*told, *(token for segment in window.segments for token in segment.tokens))[-TOLD:]
+            if pieces and not (condition and attempt.temperature <= WARM):
+                prompt, told = None, ()
+            seek += advance
     return heard
 
 

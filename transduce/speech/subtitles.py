@@ -2,6 +2,7 @@
 
 Owns the formats, and how words are laid out on lines and in cues, as openai/whisper lays them. Knows neither where
 segments come from nor where the text goes. A segment that says nothing is in the JSON alone. Cues that overlap stay so.
+Where channels are heard by themselves, what one says is labelled with its number.
 """
 
 import html
@@ -10,7 +11,9 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import chain
+from heapq import merge
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from transduce.core.checks import integer, require
@@ -58,38 +61,42 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Text from `start` to `end`, in milliseconds: a word, or a cue of one or more lines."""
+    """Text from `start` to `end`, in milliseconds: a word, or a cue of one or more lines. channel: as a Segment's."""
 
     start: int
     end: int
     text: str
+    channel: int | None = None
 
 
 UNLIMITED = Layout()
 
 
 def text(segments: Sequence[Segment]) -> str:
-    """All that was said, as one text without leading and trailing space."""
-    return "".join(segment.text for segment in segments).strip()
+    """All that was said, as one text without leading and trailing space; a line each time another channel speaks."""
+    turns = groupby((segment for segment in segments if segment.text), attrgetter("channel"))
+    return "\n".join(_labelled(channel, "".join(each.text for each in said).strip()) for channel, said in turns)
 
 
 def txt(segments: Sequence[Segment]) -> str:
     """A line for each segment."""
-    return "".join(f"{line}\n" for segment in segments if (line := _plain(segment.text).strip()))
+    return "".join(f"{line}\n" for segment in segments if (line := _line(segment)))
 
 
 def srt(segments: Sequence[Segment], layout: Layout = UNLIMITED) -> str:
     """SubRip. It has no escapes: an arrow in the text, "-->", becomes "->"."""
     return "".join(
-        f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{_ARROW.sub('->', cue.text)}\n\n"
+        f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n"
+        f"{_labelled(cue.channel, _ARROW.sub('->', cue.text))}\n\n"
         for number, cue in enumerate(cues(segments, layout), start=1)
     )
 
 
 def vtt(segments: Sequence[Segment], layout: Layout = UNLIMITED) -> str:
-    """WebVTT, always with hours. `&`, `<` and `>` are escaped, so that all text is shown as it is."""
+    """WebVTT, always with hours. `&`, `<` and `>` are escaped, so that all text shows as it is. Channels are voices."""
     return "WEBVTT\n\n" + "".join(
-        f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n{html.escape(cue.text, quote=False)}\n\n"
+        f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n"
+        f"{_voice(cue.channel)}{html.escape(cue.text, quote=False)}\n\n"
         for cue in cues(segments, layout)
     )
 
@@ -99,7 +106,7 @@ def tsv(segments: Sequence[Segment]) -> str:
     return "start\tend\ttext\n" + "".join(
         f"{_milliseconds(segment.start)}\t{_milliseconds(segment.end)}\t{line}\n"
         for segment in segments
-        if (line := _plain(segment.text).strip())
+        if (line := _line(segment))
     )
 
 
@@ -128,19 +135,28 @@ def verbose(
     if "segment" in granularities:
         answer["segments"] = [_fields(segment) for segment in segments]
     if "word" in granularities:
-        words = chain.from_iterable(segment.words or () for segment in segments)
-        answer["words"] = [_fields(word) | {"word": word.word.strip()} for word in words]
+        words = ((segment, word) for segment in segments for word in segment.words or ())
+        answer["words"] = [{**_fields(word), "word": word.word.strip(), **_channel(said)} for said, word in words]
     return answer
 
 
 def cues(segments: Sequence[Segment], layout: Layout = UNLIMITED) -> Iterator[Timed]:
-    """Segments as cues within the limits of `layout`, in their order. What would show nothing is left out."""
+    """Segments as cues within the limits of `layout`, in their order. What would show nothing is left out, and channels
+    share no cue.
+    """
+    channels = dict.fromkeys(segment.channel for segment in segments)
+    of_each = [_cues([each for each in segments if each.channel == channel], layout, channel) for channel in channels]
+    yield from merge(*of_each, key=attrgetter("start")) if len(of_each) > 1 else chain(*of_each)
+
+
+def _cues(segments: Sequence[Segment], layout: Layout, channel: int | None) -> Iterator[Timed]:
     for passage in _passages(segments, layout):
         for lines in _batched(_wrapped(passage, layout.max_line_width), layout.max_line_count):
             shown = "\n".join(filter(None, map(_joined, lines)))
             if shown:
                 start, end = lines[0][0].start, lines[-1][-1].end
-                yield Timed(start, max(end, start + 1), shown)  # without duration it would be invalid, and never seen
+                # Without duration it would be invalid, and never seen.
+                yield Timed(start, max(end, start + 1), shown, channel)
 
 
 def _passages(segments: Sequence[Segment], layout: Layout) -> Iterator[Sequence[Timed]]:
@@ -206,6 +222,23 @@ def _batched(items: Sequence[T], size: int | None) -> list[Sequence[T]]:
     return [items[first : first + size] for first in range(0, len(items), size)]
 
 
+def _line(segment: Segment) -> str:
+    said = _plain(segment.text).strip()
+    return said and _labelled(segment.channel, said)
+
+
+def _labelled(channel: int | None, said: str) -> str:
+    return said if channel is None else f"[{channel}] {said}"
+
+
+def _voice(channel: int | None) -> str:
+    return "" if channel is None else f"<v Channel {channel}>"
+
+
+def _channel(segment: Segment) -> dict[str, int]:
+    return {} if segment.channel is None else {"channel": segment.channel}
+
+
 def _plain(said: str) -> str:
     """Within one line, whatever it holds: an empty line would end a cue, a tab a column."""
     return _CONTROLS.sub(" ", said)
@@ -214,6 +247,8 @@ def _plain(said: str) -> str:
 def _fields(record: Segment | Word) -> dict[str, Any]:
     """Without a segment's words, which the API lists by themselves; asdict would copy all tokens, slowly."""
     values = {field.name: getattr(record, field.name) for field in fields(record) if field.name != "words"}
+    if values.get("channel", 0) is None:
+        del values["channel"]
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
 
 

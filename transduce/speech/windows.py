@@ -3,14 +3,11 @@
 Owns where a recording is cut. Knows what speech is only by its spans.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
-
-import numpy as np
 
 from transduce.media.audio import Samples
+from transduce.media.tape import Tape
 from transduce.media.voice import RATE, Voice
 from transduce.speech.activity import Span, SpanFinder, VadOptions
 
@@ -61,15 +58,19 @@ def clips(pieces: Iterable[Samples], voice: Voice, options: VadOptions | None = 
     however long the recording, its speech and its silences are.
     """
     options = options or VadOptions()
-    tape, finder, packer = _Tape(), SpanFinder(options), _Packer(int(options.max_speech * RATE))
+    tape, finder, packer = Tape(), SpanFinder(options), _Packer(int(options.max_speech * RATE))
+
+    def clip(window: Window) -> Clip:
+        return Clip(window, tape.part(window.start, window.end))
+
     for voiced in voice.probabilities(tape.record(pieces)):
         for span in finder.add(voiced):
-            yield from map(tape.clip, packer.add(span))
-        yield from map(tape.clip, packer.settle(finder.settled))
+            yield from map(clip, packer.add(span))
+        yield from map(clip, packer.settle(finder.settled))
         tape.forget(packer.start(finder.settled))
     for span in finder.finish():
-        yield from map(tape.clip, packer.add(span))
-    yield from map(tape.clip, packer.finish())
+        yield from map(clip, packer.add(span))
+    yield from map(clip, packer.finish())
 
 
 class _Packer:
@@ -101,29 +102,3 @@ class _Packer:
         if self._spans:
             yield Window(tuple(self._spans))
             self._spans.clear()
-
-
-class _Tape:
-    """The end of a recording, as far back as it is still wanted."""
-
-    def __init__(self) -> None:
-        self._start = 0
-        self._pieces: deque[Samples] = deque()
-
-    def record(self, pieces: Iterable[Samples]) -> Iterator[Samples]:
-        for piece in pieces:
-            self._pieces.append(piece)
-            yield piece
-
-    def clip(self, window: Window) -> Clip:
-        starts = accumulate(map(len, self._pieces), initial=self._start)
-        parts = [
-            piece[max(0, window.start - start) : max(0, window.end - start)]
-            for piece, start in zip(self._pieces, starts, strict=False)
-        ]
-        return Clip(window, np.concatenate(parts))
-
-    def forget(self, before: int) -> None:
-        """Drop the pieces that end before a sample."""
-        while self._pieces and self._start + len(self._pieces[0]) <= before:
-            self._start += len(self._pieces.popleft())

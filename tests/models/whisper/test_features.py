@@ -26,7 +26,17 @@ def test_a_part_is_what_the_whole_has_there(first: int, last: int) -> None:
         "return_tensors": "np",
     }
     whole = EXTRACTOR(RECORDING, **options)["input_features"][0]
-    part = log_mel.features(Excerpt(RECORDING, first * HOP, last * HOP, log_mel.level(RECORDING)))
+    level = log_mel.level([RECORDING])
+    assert log_mel.level(np.split(RECORDING, [1, 900, 901, 20000, 20016])) == level
+    part = log_mel.features(Excerpt(RECORDING, first * HOP, last * HOP, level))
     assert part.shape == (10, WINDOW)
     np.testing.assert_allclose(part[:, : last - first], whole[:, first:last], atol=1e-5)
     assert not part[:, last - first :].any()
+
+
+@pytest.mark.parametrize("samples", [1, 100, 201, 1600, 5000, WINDOW * HOP - 161, WINDOW * HOP - 1, WINDOW * HOP])
+@pytest.mark.parametrize("volume", [0.0, 1e-4, 1.0])
+def test_a_clip_is_what_transformers_makes_of_it(samples: int, volume: float) -> None:
+    clip = volume * RECORDING[-samples:]
+    whole = EXTRACTOR(clip, sampling_rate=16000, return_tensors="np")["input_features"][0]
+    np.testing.assert_allclose(LogMel(EXTRACTOR).clip(clip), whole, atol=1e-5)

@@ -3,7 +3,7 @@
 Owns the prompt's grammar: [<|startofprev|> text] <|startoftranscript|> [language task] [<|notimestamps|>].
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,13 @@ from transduce.core.request import Attention, EncoderItem, RuleSpec, Scored
 from transduce.errors import CheckpointError, MediaError, RequestError
 from transduce.media.audio import Audio, Excerpt, Samples, decode
 from transduce.models.base import Clock, Decode, Processor, Spoken
+from transduce.models.whisper import older
 from transduce.models.whisper.features import LogMel
 from transduce.models.whisper.rules import Timestamps
 
-OPTIONS = frozenset({"language", "task", "timestamps", "prompt", "previous", "no_speech", "spoken"})
+OPTIONS = frozenset(
+    {"language", "task", "timestamps", "prompt", "previous", "prefix", "hotwords", "no_speech", "spoken"}
+)
 TASKS = ("transcribe", "translate")
 
 WINDOWS = 10
@@ -73,6 +76,9 @@ class WhisperProcessor(Processor):
         self.language = None if prompt.multilingual else "en"
         self._log_mel = LogMel(extractor)
 
+    def updated(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        return older.updated(self.tokenizer, fields, TASKS) if self.tokenizer and self.prompt.multilingual else fields
+
     @property
     def clock(self) -> Clock:
         extractor = self.extractor
@@ -80,8 +86,8 @@ class WhisperProcessor(Processor):
         zero = self._token("<|notimestamps|>") + 1
         return Clock(extractor.sampling_rate, extractor.n_samples, extractor.hop_length, step, zero)
 
-    def level(self, recording: Samples) -> float:
-        return self._log_mel.level(recording)
+    def level(self, pieces: Iterable[Samples]) -> float:
+        return self._log_mel.level(pieces)
 
     def source_ids(self, text: str) -> list[int]:
         raise RequestError(f"the encoder takes audio, not text; give multi_modal_data with audio beside {text!r}")
@@ -112,13 +118,12 @@ class WhisperProcessor(Processor):
                 f"audio of {len(samples) / rate:.9g} s is longer than the model's {window / rate:g} s and is not "
                 f"transcribed in one go yet; cut it into pieces of at most {window / rate:g} s"
             )
-        features: npt.NDArray[np.float32]
-        (features,) = self.extractor(samples, sampling_rate=rate, return_tensors="np")["input_features"]
-        return features
+        return self._log_mel.clip(samples)
 
     def decoder_ids(self, prompt: str | Sequence[int] | None, options: Mapping[str, object]) -> tuple[int, ...]:
         """As in Processor. options: language ("en", "english"), task, timestamps (bool), prompt (earlier text),
-        previous (a tuple of the token ids that came after it, timestamps among them), no_speech (bool): see `probe`;
+        previous (a tuple of the token ids that came after it, timestamps among them), hotwords (text that stands before
+        all that, if there is no prefix), prefix (token ids that the answer begins with), no_speech (bool): see `probe`;
         spoken (Spoken): the ids of a text follow, as many as there is room for, and the end token. It comes twice: what
         is known of a prompt's last token is nothing.
         """
@@ -126,7 +131,7 @@ class WhisperProcessor(Processor):
         if unknown := given.keys() - OPTIONS:
             raise RequestError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(OPTIONS))}")
         if not prompt:
-            ids = (*self._before(given), self._start(), *self._directions(given))
+            ids = (*self._before(given), self._start(), *self._directions(given), *self._begun(given))
             return (*ids, *self._spoken(given, self.prompt.positions - len(ids) - 1))
         if given:
             raise RequestError(f"a decoder prompt already says what {', '.join(sorted(given))} would; give one")
@@ -137,7 +142,8 @@ class WhisperProcessor(Processor):
         if not options.get("timestamps"):
             return ()
         ids = self._token("<|notimestamps|>"), self._loaded().eos_token_id
-        return (RuleSpec(Timestamps.name, (len(start), *ids, self.prompt.first_timestamp)),)
+        begin = len(start) - len(self._begun(options))
+        return (RuleSpec(Timestamps.name, (begin, *ids, self.prompt.first_timestamp)),)
 
     def probe(self, start: Sequence[int], options: Mapping[str, object]) -> Scored | None:
         """Of a token that checkpoints name <|nospeech|> or <|nocaptions|>: it always stands before <|notimestamps|>.
@@ -199,17 +205,37 @@ class WhisperProcessor(Processor):
         return ()
 
     def _before(self, options: Mapping[str, object]) -> tuple[int, ...]:
-        """Earlier text as context, its end where it is too long."""
-        ids = (*self._plain(options.get("prompt")), *cast(tuple[int, ...], options.get("previous", ())))
-        return (self._token("<|startofprev|>"), *ids[-self.prompt.previous :]) if ids else ()
+        """Hotwords, and earlier text as context, its end where it is too long."""
+        most = self.prompt.previous
+        hot = () if options.get("prefix") else self._plain("hotwords", options)
+        self._fits("hotwords", hot)
+        ids = (*self._plain("prompt", options), *cast(tuple[int, ...], options.get("previous", ())))
+        told = (*hot, *ids[max(0, len(ids) + len(hot) - most) :])
+        return (self._token("<|startofprev|>"), *told) if told else ()
 
-    def _plain(self, text: object) -> tuple[int, ...]:
-        if not text:
+    def _begun(self, options: Mapping[str, object]) -> tuple[int, ...]:
+        """What the answer begins with, after the first timestamp if it has some."""
+        ids = cast(tuple[int, ...], options.get("prefix") or ())
+        if not ids:
+            return ()
+        self._refuse_special("prefix", self.tokenizer.decode(ids), ids)
+        self._fits("prefix", ids)
+        return (self._token("<|notimestamps|>") + 1, *ids) if options.get("timestamps") else ids
+
+    def _fits(self, name: str, ids: Sequence[int]) -> None:
+        if len(ids) > (most := self.prompt.previous):
+            raise RequestError(f"{name} has {len(ids)} tokens, and the decoder has room for {most}; shorten it")
+
+    def _plain(self, name: str, options: Mapping[str, object]) -> tuple[int, ...]:
+        if not (text := options.get(name)):
             return ()
         ids = self._ids(f" {str(text).strip()}")
-        if any(token >= self.tokenizer.eos_token_id for token in ids):
-            raise RequestError(f"prompt {text!r} holds a special token; give plain text")
+        self._refuse_special(name, text, ids)
         return ids
+
+    def _refuse_special(self, name: str, text: object, ids: Sequence[int]) -> None:
+        if any(token >= self.tokenizer.eos_token_id for token in ids):
+            raise RequestError(f"{name} {text!r} holds a special token; give plain text")
 
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self._loaded()(text, add_special_tokens=False, verbose=False)["input_ids"])

@@ -6,7 +6,9 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from transduce.kernels import ops
 from transduce.rules.base import LogitsRule
+from transduce.rules.entries import whole
 
 
 class Marks(NamedTuple):
@@ -50,28 +52,43 @@ class Timestamps(LogitsRule[Marks]):
         return Marks(state.seen + 1, stamp, before, token if stamp else state.latest)
 
     def apply(self, rows: Sequence[int], scores: Tensor, states: Sequence[Marks]) -> None:
+        index = whole(rows, scores.device)
         for row, marks in zip(rows, states, strict=True):
-            self._forbid(scores[row], marks)
-        self._force(rows, scores)
+            if (least := self._least_text(marks)) > 0:
+                scores[row, :least] = -torch.inf
+        scores[index, self._no_timestamps] = -torch.inf
+        self._bound(index, scores[:, self._zero :], states)
+        self._force(index, scores)
 
-    def _forbid(self, scores: Tensor, marks: Marks) -> None:
-        """What the tokens so far rule out of scores [vocab]."""
-        scores[self._no_timestamps] = -torch.inf
+    def _least_text(self, marks: Marks) -> int:
+        """The lowest token that may follow."""
         if marks.seen == self._begin:
-            scores[: self._zero] = -torch.inf
-            if self._first is not None:
-                scores[self._zero + self._first + 1 :] = -torch.inf
-        if marks.last and marks.before:
-            scores[self._zero :] = -torch.inf
-        elif marks.last:
-            scores[: self._eos] = -torch.inf
-        if marks.latest is not None:
-            opening = marks.last and not marks.before  # an end's pair may begin at the very same time
-            scores[self._zero : marks.latest + (not opening)] = -torch.inf
+            return self._zero
+        return self._eos if marks.last and not marks.before else 0
 
-    def _force(self, rows: Sequence[int], scores: Tensor) -> None:
-        """Leave only timestamps where, together, they are likelier than the best other token."""
-        index = torch.tensor(rows, device=scores.device)
-        logprobs = scores[index].log_softmax(-1)
-        forced = logprobs[:, self._zero :].logsumexp(-1) > logprobs[:, : self._zero].max(-1).values
-        scores[index[forced], : self._zero] = -torch.inf
+    def _bound(self, index: Tensor, stamps: Tensor, states: Sequence[Marks]) -> None:
+        """Forbid what the tokens so far rule out of the timestamps' scores [all rows, timestamps]."""
+        steps = torch.arange(stamps.shape[1], device=stamps.device)
+        bounds = torch.tensor([self._stamps(marks, len(steps)) for marks in states], device=stamps.device)
+        outside = (steps < bounds[:, :1]) | (steps >= bounds[:, 1:])
+        stamps[index] = stamps[index].masked_fill(outside, -torch.inf)
+
+    def _stamps(self, marks: Marks, count: int) -> tuple[int, int]:
+        """The steps [first, last) of timestamps that may follow, of so many."""
+        if marks.seen == self._begin:
+            return 0, count if self._first is None else self._first + 1
+        if marks.last and marks.before:
+            return 0, 0
+        if marks.latest is None:
+            return 0, count
+        opening = marks.last and not marks.before  # an end's pair may begin at the very same time
+        return marks.latest - self._zero + (not opening), count
+
+    def _force(self, index: Tensor, scores: Tensor) -> None:
+        """Leave only timestamps where, together, they are likelier than the best other token.
+
+        Logits tell that as log-probabilities do. All rows are looked at, as they lie in memory.
+        """
+        _, _, stamps = ops.top_k_lse(scores[:, self._zero :], 1)
+        text, _ = ops.best(scores[:, : self._zero])
+        scores[index[(stamps > text)[index]], : self._zero] = -torch.inf

@@ -16,6 +16,7 @@ from transduce.async_engine.stats import Stats
 KINDS = {
     "num_requests_running": "gauge",
     "num_requests_waiting": "gauge",
+    "num_realtime_sessions": "gauge",
     "kv_cache_usage_perc": "gauge",
     "num_preemptions": "counter",
     "prompt_tokens": "counter",

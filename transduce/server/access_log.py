@@ -24,6 +24,12 @@ ID = re.compile(r"[\x21-\x7e]{1,128}")
 LEFT = 499
 """The status, nginx's, of a request whose client left before the response began."""
 
+OPENED = 101
+"""The status of a request that has become a socket."""
+
+BEGINNINGS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
+"""Messages that carry the response's headers."""
+
 
 @dataclass(slots=True)
 class Record:
@@ -32,7 +38,7 @@ class Record:
     path: as asked for; route: its template. status: 0 until the response begins. salt: what sets its client apart in
     the encoder cache. left: whether the client left before the response was complete. queued, first_token: the longest
     and the shortest, of its prompts.
-    input_tokens, output_tokens: over all its prompts, encoder and decoder; of audio, the encoder's rows.
+    input_tokens, output_tokens: over all its prompts, encoder and decoder; of audio and images, the encoder's rows.
     audio: seconds of it.
     """
 
@@ -63,10 +69,9 @@ class Record:
             first = times.first_token_time - times.arrival_time
             self.first_token = first if self.first_token is None else min(first, self.first_token)
 
-    def heard(self, seconds: float, rows: int) -> None:
-        """Its clip was transcribed. rows: what the encoder made of it."""
+    def heard(self, seconds: float) -> None:
+        """Its clip was transcribed."""
         self.audio = seconds
-        self.input_tokens += rows
 
     def close(self) -> None:
         """The response is complete, or never will be."""
@@ -110,15 +115,15 @@ class AccessLog:
         self._probes = probes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         record = _record(scope, self._template(scope))
         scope.setdefault("state", {})["record"] = record
 
         async def noted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                record.status = message["status"]
+            if message["type"] in BEGINNINGS:
+                record.status = message.get("status", OPENED)
                 MutableHeaders(scope=message)["x-request-id"] = record.request_id
             await send(message)
 
@@ -146,7 +151,7 @@ def _record(scope: Scope, route: str) -> Record:
     return Record(
         request_id=given if ID.fullmatch(given) else uuid4().hex,
         client=client[0] if client else "",
-        method=scope["method"],
+        method=scope.get("method", "GET"),
         path=route_path(scope),
         route=route,
     )

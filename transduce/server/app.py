@@ -5,14 +5,14 @@ from functools import partial
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Match, Route
+from starlette.routing import Match, Route, WebSocketRoute
 from starlette.types import Scope
 
 import transduce
-from transduce.server import audio, chat, completions, health, page, score, tokens
+from transduce.server import audio, chat, completions, health, page, realtime, score, tokens
 from transduce.server.access_log import AccessLog
 from transduce.server.errors import handlers
-from transduce.server.middleware import Authenticate, CancelOnDisconnect, Failures, Gate, LimitBody
+from transduce.server.middleware import Authenticate, CancelOnDisconnect, Failures, Gate, LimitBody, SameOrigin
 from transduce.server.options import FORM
 from transduce.server.service import Service
 
@@ -22,7 +22,7 @@ OPEN_FOLDER = "/static/"
 OTHER = "other"
 """The template of all paths without a route."""
 
-ROUTERS = (completions.router, chat.router, score.router, audio.router, tokens.router, health.router)
+ROUTERS = (completions.router, chat.router, score.router, audio.router, realtime.router, tokens.router, health.router)
 
 
 def create_app(service: Service) -> FastAPI:
@@ -44,7 +44,7 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-def _wrap(app: FastAPI, service: Service, routes: Sequence[Route]) -> None:
+def _wrap(app: FastAPI, service: Service, routes: Sequence[Route | WebSocketRoute]) -> None:
     """From the inside out."""
     options = service.options
     app.add_middleware(CancelOnDisconnect, patience=options.request_timeout)
@@ -55,6 +55,7 @@ def _wrap(app: FastAPI, service: Service, routes: Sequence[Route]) -> None:
         forms=frozenset(route.path for route in _routes([audio.router])),
         longest=options.request_timeout,
     )
+    app.add_middleware(SameOrigin, allowed=options.allowed_origins)
     app.add_middleware(Gate, closed=service.closed, inside=service.inside, is_open=_is_open)
     if keys := options.keys():
         app.add_middleware(Authenticate, keys=keys, is_open=_is_open)
@@ -73,11 +74,11 @@ def _wrap(app: FastAPI, service: Service, routes: Sequence[Route]) -> None:
     )
 
 
-def _routes(routers: Iterable[APIRouter]) -> list[Route]:
-    return [route for router in routers for route in router.routes if isinstance(route, Route)]
+def _routes(routers: Iterable[APIRouter]) -> list[Route | WebSocketRoute]:
+    return [route for router in routers for route in router.routes if isinstance(route, Route | WebSocketRoute)]
 
 
-def _template(routes: Sequence[Route], scope: Scope) -> str:
+def _template(routes: Sequence[Route | WebSocketRoute], scope: Scope) -> str:
     """The path of a request's route, whether it gets there or not: so many labels, and no more."""
     return next((route.path for route in routes if route.matches(scope)[0] is not Match.NONE), OTHER)
 

@@ -6,7 +6,7 @@ Owns names, labels and buckets, and a registry per app. Knows no HTTP: whoever s
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -58,6 +58,11 @@ class Metrics:
             f"{PREFIX}audio_seconds", "Seconds of audio transcribed.", (LABEL,), registry=self.registry
         )
         self._audio.labels(self._name)  # 0 is told, too
+        sockets = Gauge(
+            f"{PREFIX}num_realtime_sessions", "Open sessions of live transcription.", (LABEL,), registry=self.registry
+        )
+        self.listening = sockets.labels(self._name).track_inprogress
+        """A context in which a session of live transcription is open."""
         self._responses = Counter(
             f"{PREFIX}http_responses",
             "HTTP responses, by the route's path and the status.",

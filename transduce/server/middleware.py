@@ -9,13 +9,18 @@ import hmac
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, suppress
 from hashlib import blake2b
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transduce.errors import RequestError, TransduceError
+from transduce.frontend.prompts import shown
 from transduce.server.access_log import Record, route_path
-from transduce.server.errors import TooLarge, TooSlow, Unauthorized, problem
+from transduce.server.errors import ForeignOrigin, TooLarge, TooSlow, Unauthorized, problem
+
+KEY = "openai-insecure-api-key."
+"""How a socket's subprotocol begins that is a key: browsers can send no header with it."""
 
 
 class Failures:
@@ -35,7 +40,7 @@ class Failures:
         try:
             await self._app(scope, receive, noted)
         except Exception as error:
-            if begun or scope["type"] != "http":
+            if begun or scope["type"] == "lifespan":
                 raise
             await problem(error).response()(scope, receive, send)
 
@@ -56,7 +61,7 @@ class Gate:
         self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_open(route_path(scope)):
+        if scope["type"] == "lifespan" or self._is_open(route_path(scope)):
             await self._app(scope, receive, send)
         elif (reason := self._closed()) is not None:
             await problem(reason).response()(scope, receive, send)
@@ -74,12 +79,11 @@ class Authenticate:
         self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_open(route_path(scope)):
+        if scope["type"] == "lifespan" or self._is_open(route_path(scope)):
             await self._app(scope, receive, send)
             return
-        scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-        digest = _digest(key.strip().encode("latin-1"))  # as Starlette has read it
-        if scheme.lower() == "bearer" and self._known(digest):
+        digest = _digest(_key(scope).encode("latin-1", "replace"))  # as Starlette has read it
+        if self._known(digest):
             record: Record = scope["state"]["record"]
             record.salt = digest.hex()
             await self._app(scope, receive, send)
@@ -92,8 +96,36 @@ class Authenticate:
         return any([hmac.compare_digest(digest, key) for key in self._keys])  # noqa: C419
 
 
+def _key(scope: Scope) -> str:
+    """The key that is sent, in the header or as a subprotocol; "": none."""
+    scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return key.strip()
+    return next((name.removeprefix(KEY) for name in scope.get("subprotocols", ()) if name.startswith(KEY)), "")
+
+
 def _digest(key: bytes) -> bytes:
     return blake2b(key, digest_size=16).digest()
+
+
+class SameOrigin:
+    """Refuses sockets to web pages of other origins than the server's own and those that are allowed.
+
+    Of a response, a browser keeps what another origin may not read; of a socket, it leaves that to the server.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
+        self._app = app
+        self._allowed = allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] == "websocket" else Headers()
+        origin = headers.get("origin")
+        if origin is None or {origin, "*"} & {*self._allowed} or urlsplit(origin).netloc == headers.get("host"):
+            await self._app(scope, receive, send)
+        else:
+            error = ForeignOrigin(f"pages of {shown(origin)} may open no socket here; --allowed-origins lets them")
+            await problem(error).response()(scope, receive, send)
 
 
 class LimitBody:

@@ -12,6 +12,7 @@ from tests.offline import load, tokens
 from transduce import LLM, CheckpointError, MediaError, RequestError, SamplingParams
 
 RATE = 16_000
+SAMPLES = Path(__file__).parents[1] / "samples"
 LONGEST = 16 * RATE // 6
 
 
@@ -48,6 +49,15 @@ def test_a_clip_is_as_many_rows_as_it_is_long(tmp_path: Path) -> None:
     llm = load(moonshine_folder(tmp_path, seed=0), kv_cache_bytes=None, max_num_seqs=2, max_encode_tokens=60)
     llm.transcribe([CLIPS[0], CLIPS[2]])
     assert llm.engine.scheduler.counters.encoded_rows == 1 + 50
+
+
+def test_speech_of_any_length_is_heard_between_silences(llm: LLM) -> None:
+    said = llm.transcribe(str(SAMPLES / "sense_and_sensibility_01_austen_64kb-0870.wav"), vad_filter=True)
+    times = [time for segment in said.segments for time in (segment.start, segment.end)]
+    assert said.error is None
+    assert len(said.segments) > 2
+    assert times == sorted(times)
+    assert max(segment.end - segment.start for segment in said.segments) <= LONGEST / RATE
 
 
 @pytest.mark.parametrize("language", ["en", "English"])

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from transduce.models.base import Family
-from transduce.models.config import generation_fields, start_token
+from transduce.models.config import preprocessor, start_token
 from transduce.models.moonshine.model import MoonshineConfig, build, read, spec
 from transduce.models.moonshine.processor import MoonshineProcessor, feature_extractor
-from transduce.models.speech import extractor
 
 NORMS: Mapping[tuple[str, str], str] = {
     ("encoder", "input_layernorm"): "self_attn_layer_norm",
@@ -34,9 +33,10 @@ def rename(name: str) -> str | None:
             return ".".join(parts)
 
 
-def _processor(folder: Path, config: MoonshineConfig, tokenizer: Any) -> MoonshineProcessor:
-    start = start_token(generation_fields(folder))
-    return MoonshineProcessor(tokenizer, start, extractor(folder, feature_extractor), config)
+def _processor(
+    folder: Path, config: MoonshineConfig, generation: Mapping[str, Any], tokenizer: Any
+) -> MoonshineProcessor:
+    return MoonshineProcessor(tokenizer, start_token(generation), preprocessor(folder, feature_extractor), config)
 
 
 FAMILY = Family(

@@ -10,9 +10,9 @@ from torch import Tensor
 from transduce.errors import CheckpointError
 from transduce.layers.build import Builder
 from transduce.layers.embedding import TokenEmbedding
-from transduce.layers.rotary import Rotary
+from transduce.layers.rotary import Rotary, frequencies
 from transduce.models.base import KVGroup, Spec
-from transduce.models.config import Size, activation, view
+from transduce.models.config import Size, activation, view, with_rope
 from transduce.models.speech import SpeechModel
 from transduce.models.text import LMHead
 from transduce.stacks.decoder import DecoderStack
@@ -89,12 +89,8 @@ class MoonshineConfig:
 
 
 def read(raw: Mapping[str, Any]) -> MoonshineConfig:
-    """The view of config.json, whose rope parameters may lie in a dictionary of their own, which goes before."""
-    rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
-    if not isinstance(rope, dict):
-        raise CheckpointError(f"config.json has rope parameters {rope!r}; they should be an object")
-    named = {"rope_type": rope["type"]} if "type" in rope else {}  # as older files have it
-    config = view(MoonshineConfig, {**raw, **named, **rope})
+    """The view of config.json."""
+    config = view(MoonshineConfig, with_rope(raw))
     _check_heads(config)
     _check_rope(config)
     return config
@@ -196,4 +192,4 @@ def build(config: MoonshineConfig, b: Builder) -> SpeechModel:
 
 def _rotary(config: MoonshineConfig, b: Builder) -> Rotary:
     positions = max(encoder_rows(config.longest), config.max_position_embeddings)
-    return Rotary.build(positions, config.turned, config.rope_theta, b.context.device)
+    return Rotary.build(positions, frequencies(config.turned, config.rope_theta), b.context.device)

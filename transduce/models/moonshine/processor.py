@@ -1,6 +1,6 @@
 """Moonshine's inputs: audio as it is, of any length up to what the decoder can write down, and a decoder's start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -12,8 +12,8 @@ from transduce.core.request import EncoderItem
 from transduce.errors import CheckpointError, MediaError, RequestError
 from transduce.media.audio import Audio, Excerpt, Samples, decode
 from transduce.models.base import Clock
+from transduce.models.config import PREPROCESSOR
 from transduce.models.moonshine.model import CONVOLUTIONS, RATE, MoonshineConfig, encoder_rows
-from transduce.models.speech import PREPROCESSOR
 from transduce.models.text import TextProcessor
 
 DECODED = 10
@@ -56,8 +56,8 @@ class MoonshineProcessor(TextProcessor):
     def clock(self) -> Clock:
         return Clock(RATE, self._config.longest, frame=ROW, step=ROW, zero=self._config.vocab_size)
 
-    def level(self, recording: Samples) -> float:
-        raise self._too_long(recording)
+    def level(self, pieces: Iterable[Samples]) -> float:
+        raise self._too_long(sum(map(len, pieces)))
 
     def source_ids(self, text: str) -> list[int]:
         raise RequestError(f"the encoder takes audio, not text; give multi_modal_data with audio beside {text!r}")
@@ -69,7 +69,7 @@ class MoonshineProcessor(TextProcessor):
         """Audio as it is. MediaError where it is longer than the model can write down, or too short for a row."""
         samples = self._samples(source)
         if len(samples) > self._config.longest:
-            raise self._too_long(samples)
+            raise self._too_long(len(samples))
         if not (rows := encoder_rows(len(samples))):
             raise MediaError(f"audio of {len(samples) / RATE:.2g} s is too short; give 60 ms or more")
         (values,) = self.extractor(samples, sampling_rate=RATE, return_tensors="np")["input_values"]
@@ -90,9 +90,10 @@ class MoonshineProcessor(TextProcessor):
             return source.recording[source.start : source.stop]
         return decode(cast(Audio, source), RATE, DECODED * self._config.longest)
 
-    def _too_long(self, samples: Samples) -> MediaError:
+    def _too_long(self, samples: int) -> MediaError:
         longest = self._config.longest / RATE
         return MediaError(
-            f"audio of {len(samples) / RATE:.9g} s is longer than the {longest:.3g} s that the model's "
-            f"{self._config.max_position_embeddings} positions have words for; cut it at silences into shorter pieces"
+            f"audio of {samples / RATE:.9g} s is longer than the {longest:.3g} s that the model's "
+            f"{self._config.max_position_embeddings} positions have words for; cut it at silences into shorter pieces, "
+            "as vad_filter does"
         )

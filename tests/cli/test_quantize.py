@@ -43,7 +43,8 @@ def test_speech_too(run: Run, whisper: str, tmp_path: Path) -> None:
     ("flags", "complaint"),
     [
         (("--keep", "nothing"), "no layer matches 'nothing'"),
-        (("--scheme", "int3"), "quantization='int3': there is no such scheme; give one of int8"),
+        (("--scheme", "int3"), "quantization='int3': there is no such scheme; give one of bitsandbytes"),
+        (("--scheme", "bitsandbytes"), "quantization='bitsandbytes': such weights are made while a model is loaded"),
     ],
 )
 def test_refusals(flags: tuple[str, ...], complaint: str, run: Run, bart: str, tmp_path: Path) -> None:

@@ -9,14 +9,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.kernels import load, select
-from transduce.kernels.linear import Activation, Packed, best, linear, pack, quantize, top_k_lse
+from transduce.kernels.linear import Activation, Packed, best, linear, pack, pack_codes, quantize, top_k_lse
 
 WIDE = torch.int16
 """Stands for integer weights that meet activations of two integers each."""
 
+APART = torch.int32
+"""Stands for integer weights that meet outliers as floats, and other activations as integers."""
+
+THRESHOLD = 2.0
 SHAPES = [(1, 1), (16, 64), (20, 63), (37, 65), (64, 16), (100, 70), (130, 200), (770, 50)]
 ROWS = [1, 3, 4, 5, 15, 16, 17, 31, 32, 33, 48, 49, 100]
-KINDS = [torch.float32, torch.bfloat16, torch.int8, WIDE]
+KINDS = [torch.float32, torch.bfloat16, torch.int8, WIDE, APART]
+INTEGERS = (torch.int8, WIDE, APART)
 PLAIN: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.NONE: lambda x: x,
     Activation.RELU: F.relu,
@@ -42,18 +47,21 @@ def quantized_rows(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 
 def made(library: CDLL, weight: Tensor, bias: Tensor | None, kind: torch.dtype, then: Activation) -> Packed:
-    if kind in (torch.int8, WIDE):
-        return pack(library, *quantize(library, weight), bias, then, wide=kind is WIDE)
+    if kind in INTEGERS:
+        threshold = THRESHOLD if kind is APART else 0.0
+        return pack(library, *quantize(library, weight), bias, then, wide=kind is WIDE, threshold=threshold)
     return pack(library, weight.to(kind), None, bias, then)
 
 
 def expected(library: CDLL, x: Tensor, weight: Tensor, bias: Tensor, kind: torch.dtype) -> Tensor:
     """x · weightᵀ + bias as the kind computes it, in float64."""
-    if kind not in (torch.int8, WIDE):
+    if kind not in INTEGERS:
         return F.linear(x.to(kind).double(), weight.to(kind).double(), bias.double())
     integers, unit = quantize(library, weight)
-    rows, scale = quantized_rows(x, 127 if kind is torch.int8 else 127 * 128)
-    return rows.double() @ integers.double().T * (scale[:, None] * unit).double() + bias.double()
+    apart = (x.abs() >= THRESHOLD) & (kind is APART)
+    rows, scale = quantized_rows(x.masked_fill(apart, 0), 127 * 128 if kind is WIDE else 127)
+    floats = rows.double() * scale[:, None].double() + x.masked_fill(~apart, 0).double()
+    return floats @ integers.double().T * unit.double() + bias.double()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -65,7 +73,7 @@ def test_it_is_a_linear_layer(library: CDLL, inputs: int, outputs: int, kind: to
         x = values(rows, inputs, seed=rows)
         result = linear(library, packed, x, torch.float32)
         # A row value on the edge between two integers may go either way.
-        off = {torch.float32: 5e-5, torch.bfloat16: 5e-5, torch.int8: 0.02, WIDE: 1e-3}[kind]
+        off = {torch.float32: 5e-5, torch.bfloat16: 5e-5, torch.int8: 0.02, WIDE: 1e-3, APART: 0.02}[kind]
         torch.testing.assert_close(result.double(), expected(library, x, weight, bias, kind), rtol=off, atol=off)
 
 
@@ -75,7 +83,7 @@ def test_integers_are_close_to_the_floats(library: CDLL, kind: torch.dtype) -> N
     result = linear(library, made(library, weight, bias, kind, Activation.NONE), x, torch.float32)
     wanted = F.linear(x, weight, bias)
     off = (result - wanted).norm() / wanted.norm()
-    assert off < {torch.float32: 1e-6, torch.bfloat16: 5e-3, torch.int8: 2e-2, WIDE: 1e-2}[kind]
+    assert off < {torch.float32: 1e-6, torch.bfloat16: 5e-3, torch.int8: 2e-2, WIDE: 1e-2, APART: 1.5e-2}[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -162,12 +170,33 @@ def test_outliers_leave_wide_rows_their_precision(library: CDLL) -> None:
     x[:, 7] = 300.0
     wanted = x[:, 8:] @ weight[:, 8:].T
     errors = []
-    for kind in (torch.int8, WIDE):
+    for kind in INTEGERS:
         integers, scale = quantize(library, weight)
         floats = (integers * scale[:, None])[:, :8]
         result = linear(library, made(library, weight, None, kind, Activation.NONE), x, torch.float32)
         errors.append(float((result - x[:, :8] @ floats.T - wanted).norm() / wanted.norm()))
-    assert errors[1] < 0.02 < 0.2 < errors[0]
+    assert max(errors[1:]) < 0.02 < 0.2 < errors[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "run"), [(2, 1, 2), (24, 70, 8), (96, 33, 32), (192, 200, 64), (40, 64, 4)]
+)
+def test_codes_are_the_floats_that_they_stand_for(
+    library: CDLL, inputs: int, outputs: int, run: int, dtype: torch.dtype
+) -> None:
+    """Bit for bit what those floats make, whatever is asked."""
+    codes = torch.randint(0, 256, (outputs, inputs // 2), dtype=torch.uint8)
+    absmax, levels, bias = values(outputs, inputs // run).abs(), values(16), values(outputs)
+    floats = levels[torch.stack([codes >> 4, codes & 15], -1).flatten(1).int()] * absmax.repeat_interleave(run, 1)
+    packed = pack_codes(library, codes, absmax, levels, dtype, bias)
+    expected = pack(library, floats.to(dtype), None, bias)
+    for rows in (1, 17, 40, 600):
+        x = values(rows, inputs).to(dtype)
+        assert torch.equal(linear(library, packed, x, dtype), linear(library, expected, x, dtype))
+        k = min(3, outputs)
+        found, wanted = ((*best(library, w, x), *top_k_lse(library, w, x, k)) for w in (packed, expected))
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, wanted, strict=True))
 
 
 def test_no_rows_are_no_work(library: CDLL) -> None:

@@ -126,7 +126,7 @@ def test_a_tile_is_never_more_nor_less(rows: int) -> None:
         return part * 2
 
     x = torch.randn(rows, 3)
-    assert torch.equal(none._by_rows(x, Rows.TILE, 64, call), x * 2)
+    assert torch.equal(none.by_rows(x, Rows.TILE, 64, call), x * 2)
     assert set(seen) == {64}
 
 
@@ -139,5 +139,5 @@ def test_few_rows_become_enough(rows: int, given: int) -> None:
         return part * 2
 
     x = torch.randn(rows, 3)
-    assert torch.equal(none._by_rows(x, Rows.ENOUGH, 64, call), x * 2)
+    assert torch.equal(none.by_rows(x, Rows.ENOUGH, 64, call), x * 2)
     assert seen == [given]

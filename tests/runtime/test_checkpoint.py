@@ -128,7 +128,6 @@ def test_trainer_output(tmp_path: Path) -> None:
     [
         ("x.Q4.gguf", "GGUF"),
         ("decoder_model.onnx", "ONNX"),
-        ("model.bin", "CTranslate2"),
         ("tf_model.h5", "TensorFlow"),
         ("flax_model.msgpack", "Flax"),
     ],
@@ -137,8 +136,15 @@ def test_weights_of_another_engine(tmp_path: Path, name: str, engine: str) -> No
     fill(tmp_path, config__json={})
     (tmp_path / name).touch()
     assert refused(tmp_path).endswith(
-        f"has no model.safetensors or pytorch_model.bin: {name} looks like {engine}'s format; "
+        f"has no model.safetensors or pytorch_model.bin or model.bin: {name} looks like {engine}'s format; "
         "give the transformers folder it was made from"
+    )
+
+
+def test_an_old_ctranslate2_folder(tmp_path: Path) -> None:
+    fill(tmp_path, model__bin="")
+    assert refused(tmp_path).endswith(
+        "has no config.json: model.bin looks like CTranslate2's format; give the transformers folder it was made from"
     )
 
 

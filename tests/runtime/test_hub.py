@@ -124,7 +124,7 @@ def repository(monkeypatch: pytest.MonkeyPatch, folder: Path, names: list[str]) 
     return lambda: sorted(path.name for path in folder.iterdir())
 
 
-TEXT = ["config.json", "merges.txt", "source.spm", "spiece.model"]
+TEXT = ["chat_template.jinja", "config.json", "merges.txt", "source.spm", "spiece.model"]
 OTHERS = ["tf_model.h5", "onnx/config.json", "model.fp16.safetensors", "tokenize.py", "training_args.bin", "README.md"]
 BOTH = ["model.safetensors", "pytorch_model.bin"]
 

@@ -192,9 +192,9 @@ def test_what_cannot_be_quantized(bart: Path, tmp_path: Path) -> None:
         ConfigError, match=r"no layer matches 'lm_head'.*the model has decoder\.layers\.\*\.encoder_attn"
     ):
         written(bart, out, "lm_head")
-    with pytest.raises(ConfigError, match="quantization='int3': there is no such scheme; give one of int8"):
+    with pytest.raises(ConfigError, match=r"quantization='int3': there is no such scheme; give one of .*int8"):
         quantize(EngineConfig(model=str(bart), quantization="int3"), out)
-    with pytest.raises(ConfigError, match="quantization=None: name a scheme, one of int8"):
+    with pytest.raises(ConfigError, match=r"quantization=None: name a scheme, one of .*int8"):
         quantize(EngineConfig(model=str(bart)), out)
     assert not out.exists()
     written(bart, out)
@@ -212,8 +212,7 @@ def changed(folder: Path, entry: object) -> Path:
 
 REFUSED: list[tuple[object, str]] = [
     ({"quant_method": "gptq", "bits": 4}, "is quantized by 'gptq', which is not supported: give the model it was made"),
-    ({"quant_method": "bitsandbytes"}, "by 'bitsandbytes', .* from, and quantization='int8'"),
-    ({"load_in_8bit": True}, "is quantized by None, which"),
+    ({"quant_method": "bitsandbytes"}, r"by 'bitsandbytes', .* from, and a quantization \(.*int8\)"),
     ("int8", "is quantized by None, which"),
     ({"quant_method": "int8", "version": 2, "keep": []}, "is stored as int8 of version 2, and this Transduce reads 1"),
     ({"quant_method": "int8", "version": 1, "keep": "x"}, "keep 'x': it should be a list of names"),
@@ -235,7 +234,7 @@ def test_arguments_against_the_checkpoint_are_refused(bart: Path, tmp_path: Path
         load(tmp_path / "out", quantization="int3")
     with pytest.raises(ConfigError, match=r"was quantized with \('shared',\); leave it out, or give the model"):
         load(tmp_path / "out", quantization_keep=("*.fc1",))
-    with pytest.raises(ConfigError, match=r"nothing is quantized; give a quantization \(int8\) too, or leave it out"):
+    with pytest.raises(ConfigError, match=r"nothing is quantized; give a quantization \(.*int8\) too, or leave it out"):
         load(bart, quantization_keep=("shared",))
     with pytest.raises(ConfigError, match="no layer matches 'nothing'"):
         load(bart, quantization="int8", quantization_keep=["nothing"])

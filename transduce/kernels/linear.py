@@ -1,10 +1,11 @@
-"""Linear layers over packed weights: floats of 32 or 16 bits, or 8-bit integers with a scale per output.
+"""Linear layers over packed weights: floats of 32 or 16 bits, 4-bit codes of such, or 8-bit integers with a scale each.
 
-Integer layers quantize each row of activations by its own largest magnitude, to 8 bits or to 15. A row's result never
-depends on the other rows. Knows no scheme: where integers and scales come from is the caller's business.
+Integer layers quantize each row of activations by its own largest magnitude, to 8 bits or to 15, or by the largest that
+is no outlier. A row's result never depends on the other rows. Knows no scheme: where codes, integers and scales come
+from is the caller's business.
 """
 
-from ctypes import CDLL, POINTER, Structure, addressof, byref, c_int, c_int32, c_int64, c_void_p
+from ctypes import CDLL, POINTER, Structure, addressof, byref, c_float, c_int, c_int32, c_int64, c_void_p
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -19,17 +20,24 @@ from transduce.kernels.memory import arena
 OUTPUTS = 64
 """Outputs of packed weights are padded to a multiple of this, with zeros."""
 
+LANES = 16
+"""Outputs of a panel."""
+
 STEP_BYTES = 64
 """Each output's weights are padded to a multiple of this."""
 
 
 class Kind(IntEnum):
-    """What a packed weight holds; numbered as in words.h. INT8X2: integers too, but two of them for an activation."""
+    """What a packed weight holds; numbered as in words.h. INT8X2: integers too, but two of them for an activation.
+
+    LLM_INT8: integers too, which an activation's outliers meet as floats.
+    """
 
     FLOAT32 = 0
     BFLOAT16 = 1
     INT8 = 2
     INT8X2 = 3
+    LLM_INT8 = 4
 
 
 class Activation(IntEnum):
@@ -50,8 +58,10 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1}
 class Packed:
     """A linear layer as the kernel takes it.
 
-    panels: [padded outputs / 16, steps, 16 words, 16 outputs, 4 bytes], uint8. bias: [padded outputs], float32.
-    scale, offset: [padded outputs] of integers, float32 and int32: what one is worth, and 128 times their sum.
+    panels: [padded outputs / 16, steps, 16 words, 16 outputs, 4 bytes], uint8, or as codes.h says. bias: [padded
+    outputs], float32. scale, offset: [padded outputs] of integers, float32 and int32: what one is worth, and 128 times
+    their sum. absmax, levels: of codes, [padded outputs / 16, padded inputs / run, 16] and [16], float32: what a run of
+    inputs has in common, and what a code stands for. threshold: of LLM_INT8, the magnitude from which outliers are.
     """
 
     panels: Tensor
@@ -62,14 +72,23 @@ class Packed:
     outputs: int
     kind: Kind
     activation: Activation
+    absmax: Tensor | None = None
+    levels: Tensor | None = None
+    threshold: float = 0.0
     argument: "_Linear" = field(init=False, repr=False)
     address: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        addresses = (_address(each) for each in (self.panels, self.bias, self.scale, self.offset))
-        argument = _Linear(*addresses, self.inputs, self.outputs, self.kind, self.activation)
+        tensors = (self.panels, self.bias, self.scale, self.offset, self.absmax, self.levels)
+        sizes = (self.inputs, self.outputs, self.run)
+        argument = _Linear(*map(_address, tensors), *sizes, self.kind, self.activation, self.threshold)
         object.__setattr__(self, "argument", argument)
         object.__setattr__(self, "address", addressof(argument))
+
+    @property
+    def run(self) -> int:
+        """Of codes: how many inputs have an absmax in common; else 0."""
+        return 0 if self.absmax is None else _step_padded(self.inputs, self.kind) // self.absmax.shape[1]
 
 
 def quantize(library: CDLL, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,22 +107,50 @@ def pack(
     bias: Tensor | None,
     activation: Activation = Activation.NONE,
     wide: bool = False,
+    threshold: float = 0.0,
 ) -> Packed:
     """weight [out, in], float32, bfloat16, or int8 with a scale [out]; bias [out] of any float type.
 
-    wide: activations meet integer weights as 15-bit integers rather than as 8-bit ones.
+    wide: activations meet integer weights as 15-bit integers rather than as 8-bit ones. threshold: above 0, those of
+    at least this magnitude meet integer weights as the floats they are.
     """
     weight, kind = weight.contiguous(), KINDS[weight.dtype]
     assert (kind is Kind.INT8) == (scale is not None)
-    assert kind is Kind.INT8 or not wide
-    kind = Kind.INT8X2 if wide else kind
+    assert kind is Kind.INT8 or not (wide or threshold)
+    assert not (wide and threshold)
+    kind = Kind.INT8X2 if wide else Kind.LLM_INT8 if threshold else kind
     out, inputs = weight.shape
     padded = -(-out // OUTPUTS) * OUTPUTS
     row = -(-inputs * weight.itemsize // STEP_BYTES) * STEP_BYTES
     panels = arena().zeros(padded * row)
     offset = None if scale is None else torch.zeros(padded, dtype=torch.int32)
     _kernel(library, "td_pack")(kind, weight.data_ptr(), out, inputs, panels.data_ptr(), _address(offset))
-    return Packed(panels, _padded(bias, padded), _padded(scale, padded), offset, inputs, out, kind, activation)
+    biases, scales = _padded(bias, padded), _padded(scale, padded)
+    return Packed(panels, biases, scales, offset, inputs, out, kind, activation, threshold=threshold)
+
+
+def pack_codes(
+    library: CDLL,
+    codes: Tensor,
+    absmax: Tensor,
+    levels: Tensor,
+    dtype: torch.dtype,
+    bias: Tensor | None,
+    activation: Activation = Activation.NONE,
+) -> Packed:
+    """A weight [out, in] of levels[code] * absmax, float32, rounded to `dtype` while rows are multiplied by it.
+
+    codes [out, in / 2], uint8, the first of two inputs in the high half. absmax [out, in / run], float32, where run
+    is even and divides in, and divides 32 or is a multiple of it. levels [16], float32. dtype: float32 or bfloat16.
+    """
+    out, inputs = codes.shape[0], codes.shape[1] * 2
+    kind, padded = KINDS[dtype], -(-out // OUTPUTS) * OUTPUTS
+    run, row = inputs // absmax.shape[1], _step_padded(inputs, kind)
+    codes, absmax, panels = codes.contiguous(), absmax.contiguous(), arena().zeros(padded * row // 2)
+    runs = arena().zeros(padded * row // run * 4).view(torch.float32).view(padded // LANES, row // run, LANES)
+    addresses = (codes.data_ptr(), absmax.data_ptr())
+    _kernel(library, "td_pack_codes")(kind, *addresses, out, inputs, run, panels.data_ptr(), runs.data_ptr())
+    return Packed(panels, _padded(bias, padded), None, None, inputs, out, kind, activation, runs, levels)
 
 
 def linear(
@@ -162,10 +209,14 @@ class _Linear(Structure):
         ("bias", c_void_p),
         ("scale", c_void_p),
         ("offset", c_void_p),
+        ("absmax", c_void_p),
+        ("levels", c_void_p),
         ("inputs", c_int64),
         ("outputs", c_int64),
+        ("run", c_int64),
         ("kind", c_int32),
         ("activation", c_int32),
+        ("threshold", c_float),
     )
 
 
@@ -193,6 +244,12 @@ def _address(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
+def _step_padded(inputs: int, kind: Kind) -> int:
+    """Inputs of floats, padded to whole steps."""
+    step = STEP_BYTES // (4 if kind is Kind.FLOAT32 else 2)
+    return -(-inputs // step) * step
+
+
 def _padded(x: Tensor | None, size: int) -> Tensor | None:
     if x is None:
         return None
@@ -204,6 +261,7 @@ def _padded(x: Tensor | None, size: int) -> Tensor | None:
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "td_quantize": (POINTER(_Matrix), c_int64, c_int64, c_void_p, c_void_p),
     "td_pack": (c_int32, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
+    "td_pack_codes": (c_int32, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p),
     "td_linear": (c_void_p, c_int64, *[c_void_p, c_int64, c_int32] * 2, *[c_void_p, c_int64] * 2),
     "td_linear_best": (c_void_p, c_int64, POINTER(_Matrix), c_void_p, c_void_p),
     "td_linear_top_k": (c_void_p, c_int64, POINTER(_Matrix), c_int, c_void_p, c_void_p, c_void_p),

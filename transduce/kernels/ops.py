@@ -20,8 +20,9 @@ def linear(w: Packed, x: Tensor, dtype: torch.dtype, times: Tensor | None, plus:
     """kernels.linear.linear with the library of this process; x [rows, in] -> [rows, out]."""
     if recording():
         result: Tensor = _linear(
-            x, w.panels, w.bias, w.scale, w.offset, w.inputs, w.outputs, w.kind, w.activation, dtype, times, plus
-        )
+            x, w.panels, w.bias, w.scale, w.offset, w.absmax, w.levels, w.threshold, w.inputs, w.outputs, w.kind,
+            w.activation, dtype, times, plus,
+        )  # fmt: skip
         return result
     native = library()
     assert native is not None, "packed weights are made where there are kernels"
@@ -134,6 +135,9 @@ def _run_linear(
     bias: Tensor | None,
     scale: Tensor | None,
     offset: Tensor | None,
+    absmax: Tensor | None,
+    levels: Tensor | None,
+    threshold: float,
     inputs: int,
     outputs: int,
     kind: int,
@@ -142,22 +146,24 @@ def _run_linear(
     times: Tensor | None,
     plus: Tensor | None,
 ) -> Tensor:
-    packed = Packed(panels, bias, scale, offset, inputs, outputs, Kind(kind), Activation(activation))
+    sizes = (inputs, outputs, Kind(kind), Activation(activation))
+    packed = Packed(panels, bias, scale, offset, *sizes, absmax, levels, threshold)
     native = library()
     assert native is not None
     return run_linear(native, packed, x, dtype, times, plus)
 
 
 def _shape_of_linear(x: Tensor, *rest: object) -> Tensor:
-    outputs, dtype = rest[5], rest[8]
+    outputs, dtype = rest[8], rest[11]
     assert isinstance(outputs, int)
     assert isinstance(dtype, torch.dtype)
     return x.new_empty((x.shape[0], outputs), dtype=dtype)
 
 
 _linear = define(
-    "linear(Tensor x, Tensor panels, Tensor? bias, Tensor? scale, Tensor? offset, int inputs, int outputs, int kind,"
-    " int activation, ScalarType dtype, Tensor? times, Tensor? plus) -> Tensor",
+    "linear(Tensor x, Tensor panels, Tensor? bias, Tensor? scale, Tensor? offset, Tensor? absmax, Tensor? levels,"
+    " float threshold, int inputs, int outputs, int kind, int activation, ScalarType dtype, Tensor? times,"
+    " Tensor? plus) -> Tensor",
     _run_linear,
     _shape_of_linear,
     ["CPU"],

@@ -42,6 +42,12 @@ class Weights(Protocol):
     def has(self, name: str) -> bool:
         """Whether the checkpoint holds the tensor."""
 
+    def whole(self, name: str) -> Tensor:
+        """The tensor as stored, of any shape and type. CheckpointError where it is missing."""
+
+    def generator(self, name: str) -> torch.Generator | None:
+        """What a tensor of this name is drawn with; None: it is stored."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
@@ -56,10 +62,6 @@ class Context:
     device: torch.device
     kv: Callable[[str, int], KVSlot]
     keep: Keep = field(default_factory=Keep)
-
-    def scheme_of(self, layer: str) -> Scheme:
-        """How the layer of this name stores its weight."""
-        return Unquantized() if self.keep.covers(layer) else self.scheme
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +78,11 @@ class Builder:
     rows: RowsHint = DECODER_ROWS
     part: int | None = None
     tables: dict[str, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The layer whose scope this is."""
+        return self.prefix.removesuffix(".")
 
     def at(self, scope: str) -> "Builder":
         """The scope below this one; dots in `scope` go deeper."""
@@ -105,11 +112,24 @@ class Builder:
         """The tensor in the model's dtype unless another is given, on its device."""
         return self.weights.get(self.prefix + name, shape).to(self.context.device, dtype or self.context.dtype)
 
+    def stored(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor as stored, any float type, on its device."""
+        return self.weights.get(self.prefix + name, shape).to(self.context.device)
+
+    def whole(self, name: str) -> Tensor:
+        """The tensor as stored, of any shape and type, on its device."""
+        return self.weights.whole(self.prefix + name).to(self.context.device)
+
+    def generator(self, name: str) -> torch.Generator | None:
+        """What the tensor is drawn with; None: it is stored."""
+        return self.weights.generator(self.prefix + name)
+
     def embedding(self, name: str, rows: int, d: int, scale: float = 1.0) -> Embedding | IntegerEmbedding:
         """A table [rows, d] of tokens."""
         layer = self.prefix + name
         if layer not in self.tables:
-            self.tables[layer] = self.context.scheme_of(layer).table(self._params(name, rows, d))
+            scheme = self._scheme(name) if self.context.scheme.tables else Unquantized()
+            self.tables[layer] = scheme.table(scheme.load(self.at(name), rows, d))
         table, row_scale = self.tables[layer]
         if row_scale is None:
             return Embedding(table, scale)
@@ -147,7 +167,7 @@ class Builder:
     ) -> Iterator[tuple[list[tuple[str, int]], Epilogue]]:
         """Neighbours of one scheme, and their share of the epilogue."""
         start = 0
-        for _, run in groupby(parts, key=lambda part: self.context.keep.covers(self.prefix + part[0])):
+        for _, run in groupby(parts, key=lambda part: self._scheme(part[0]) is self.context.scheme):
             alike = list(run)
             stop = start + sum(out for _, out in alike)
             yield alike, replace(epilogue, bias=None if epilogue.bias is None else epilogue.bias[start:stop])
@@ -159,8 +179,9 @@ class Builder:
 
     def _fused(self, parts: Sequence[tuple[str, int]], in_features: int) -> dict[str, Tensor]:
         """The tensors of layers of one scheme."""
-        layers = [self._params(name, self._stored(out), in_features) for name, out in parts]
-        specs = self._scheme(parts[0][0]).params(parts[0][1], in_features)
+        scheme = self._scheme(parts[0][0])
+        layers = [scheme.load(self.at(name), self._stored(out), in_features) for name, out in parts]
+        specs = scheme.params(parts[0][1], in_features)
         return {
             key: _joined([self._own(layer[key], spec.out_dim) for layer in layers], spec) for key, spec in specs.items()
         }
@@ -172,17 +193,11 @@ class Builder:
     def _own(self, tensor: Tensor, out_dim: int | None) -> Tensor:
         return tensor if self.part is None or out_dim is None else tensor.chunk(2, out_dim)[self.part]
 
-    def _params(self, name: str, out: int, in_features: int) -> dict[str, Tensor]:
-        """A layer's tensors as its scheme has them: stored so, or made of a weight in floats."""
-        scheme = self._scheme(name)
-        specs = scheme.params(out, in_features)
-        if all(key == "weight" or self.has(f"{name}.{key}") for key in specs):
-            return {key: self.tensor(f"{name}.{key}", spec.shape, spec.dtype) for key, spec in specs.items()}
-        weight = self.weights.get(f"{self.prefix}{name}.weight", (out, in_features))
-        return scheme.quantize(weight.to(self.context.device))
-
     def _scheme(self, name: str) -> Scheme:
-        return self.context.scheme_of(self.prefix + name)
+        """How the layer stores its weight."""
+        scheme = self.context.scheme
+        kept = self.context.keep.covers(self.prefix + name) or not scheme.holds(self.at(name))
+        return Unquantized() if kept else scheme
 
     def _bias(self, parts: Sequence[tuple[str, int]], bias: bool | tuple[bool, ...] | Tensor) -> Tensor | None:
         if isinstance(bias, Tensor):

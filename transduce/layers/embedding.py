@@ -44,7 +44,10 @@ class TokenEmbedding:
 
     def __call__(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """tokens, positions [rows] int64 -> [rows, d]."""
-        x = self.tokens(tokens)
+        return self.placed(self.tokens(tokens), positions)
+
+    def placed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """The same from rows x [rows, d] that stand in place of tokens."""
         if self.positions is not None:
             x = x + self.positions(positions)
         return x if self.norm is None else self.norm(x)

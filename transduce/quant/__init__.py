@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from inspect import isabstract
+from typing import Any
 
 from transduce.errors import ConfigError
 from transduce.quant.base import Scheme
@@ -22,6 +23,11 @@ def named(name: str | None) -> Scheme:
     if found is None:
         raise ConfigError(f"quantization={name!r}: there is no such scheme; give one of {', '.join(schemes())}")
     return found
+
+
+def said(entry: Mapping[str, Any]) -> Scheme | None:
+    """The scheme for weights stored as an entry of config.json says; None: there is none."""
+    return next((found for scheme in schemes().values() if (found := scheme.of(entry)) is not None), None)
 
 
 @cache

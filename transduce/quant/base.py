@@ -1,15 +1,15 @@
 """The contract of a weight scheme: how a linear layer stores its weight and multiplies by it.
 
-Owns Linear, Epilogue, ParamSpec and Scheme. Knows no layer and no model.
+Owns Linear, Epilogue, ParamSpec, Scope and Scheme. Knows no layer and no model.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from transduce.kernels import ops
 
@@ -70,19 +70,64 @@ class Linear(ABC):
         return ops.top_k_lse(values, min(k, values.shape[1]))
 
 
+class Scope(Protocol):
+    """What a checkpoint holds of one layer, whose name is `name`. CheckpointError where it holds no such tensor."""
+
+    @property
+    def name(self) -> str: ...
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint holds the tensor."""
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor in the model's dtype unless another is given."""
+
+    def stored(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor of floats at whatever type it is stored."""
+
+    def whole(self, name: str) -> Tensor:
+        """The tensor whatever its shape and type."""
+
+    def generator(self, name: str) -> Generator | None:
+        """What a tensor is drawn with where there is no checkpoint; None: there is one."""
+
+
 class Scheme(ABC):
     """How the weight of a linear layer, or of a table of tokens, is stored and used.
 
     name: what `quantization` calls it; None: not to be asked for.
     pages: what keys and values may be rounded to beside such weights; None: they stay as they are computed.
+    tables: whether it is for tables of tokens too. keep: patterns over layers that it leaves out where the user says
+    nothing, whatever the family.
     """
 
     name: ClassVar[str | None] = None
     pages: ClassVar[torch.dtype | None] = None
+    tables: ClassVar[bool] = True
+    keep: ClassVar[tuple[str, ...]] = ()
+
+    def of(self, entry: Mapping[str, Any]) -> "Scheme | None":
+        """The scheme for weights stored as an entry of config.json says; None: not in this way."""
+        return self if self.name is not None and entry.get("quant_method") == self.name else None
+
+    def holds(self, layer: Scope) -> bool:
+        """Whether a layer's weight is stored so; false for what a quantized checkpoint left in floats."""
+        return True
+
+    def finish(self) -> None:
+        """To be called when the model is built: CheckpointError where its layers should be stored so, and none is."""
+        return
 
     @abstractmethod
     def params(self, out_features: int, in_features: int) -> dict[str, ParamSpec]:
-        """The tensors a checkpoint holds for such a layer."""
+        """The tensors of such a layer."""
+
+    def load(self, layer: Scope, out_features: int, in_features: int) -> dict[str, Tensor]:
+        """Those tensors: stored so, or made of a weight in floats."""
+        specs = self.params(out_features, in_features)
+        if all(key == "weight" or layer.has(key) for key in specs):
+            return {key: layer.tensor(key, spec.shape, spec.dtype) for key, spec in specs.items()}
+        return self.quantize(layer.stored("weight", (out_features, in_features)))
 
     def quantize(self, weight: Tensor) -> dict[str, Tensor]:
         """Those tensors, made of a weight [out, in] of any float type."""

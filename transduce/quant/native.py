@@ -30,12 +30,22 @@ class NativeLinear(Linear):
     dtype: torch.dtype
 
     @classmethod
-    def pack(cls, weight: Tensor, scale: Tensor | None, epilogue: Epilogue, wide: bool = False) -> "NativeLinear":
-        """weight [out, in]: float32, bfloat16, or int8 with a scale [out]; wide: see kernels.linear.pack."""
+    def pack(
+        cls, weight: Tensor, scale: Tensor | None, epilogue: Epilogue, wide: bool = False, threshold: float = 0.0
+    ) -> "NativeLinear":
+        """weight [out, in]: float32, bfloat16, or int8 with a scale [out]; wide, threshold: see kernels.linear.pack."""
         native = library()
         assert native is not None, "asked only where there are kernels"
         activation = ACTIVATIONS[epilogue.activation]
-        return cls(kernel.pack(native, weight, scale, epilogue.bias, activation, wide), epilogue.dtype)
+        return cls(kernel.pack(native, weight, scale, epilogue.bias, activation, wide, threshold), epilogue.dtype)
+
+    @classmethod
+    def pack_codes(cls, codes: Tensor, absmax: Tensor, levels: Tensor, epilogue: Epilogue) -> "NativeLinear":
+        """A weight of 4-bit codes, which are rounded to the epilogue's dtype: see kernels.linear.pack_codes."""
+        native = library()
+        assert native is not None, "asked only where there are kernels"
+        activation, dtype = ACTIVATIONS[epilogue.activation], epilogue.dtype
+        return cls(kernel.pack_codes(native, codes, absmax, levels, dtype, epilogue.bias, activation), dtype)
 
     def __call__(self, x: Tensor, times: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
         return ops.linear(self.packed, x, self.dtype, times, plus)

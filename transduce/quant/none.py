@@ -75,7 +75,7 @@ class TorchLinear(Linear):
 
     def __call__(self, x: Tensor, times: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
         rule = _rows(self.weight.dtype, packed=self.weight.is_mkldnn)
-        out = _by_rows(x, rule, self.tile, lambda part: _linear(part, self.weight, self.epilogue))
+        out = by_rows(x, rule, self.tile, lambda part: _linear(part, self.weight, self.epilogue))
         out = out.to(self.epilogue.dtype)
         out = out if times is None else out * times
         return out if plus is None else out + plus
@@ -99,7 +99,7 @@ def _rows(dtype: torch.dtype, packed: bool) -> Rows:
     return Rows.TILE if amx or not packed else Rows.ENOUGH
 
 
-def _by_rows(x: Tensor, rule: Rows, tile: int, call: Callable[[Tensor], Tensor]) -> Tensor:
+def by_rows(x: Tensor, rule: Rows, tile: int, call: Callable[[Tensor], Tensor]) -> Tensor:
     """`call` on x [rows, in] in calls of as many rows as the rule demands, padded with zeros."""
     rows = x.shape[0]
     if rule is Rows.ENOUGH:

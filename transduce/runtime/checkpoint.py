@@ -13,14 +13,16 @@ from typing import Any
 from transduce.config import EngineConfig, LoadFormat
 from transduce.errors import CheckpointError
 from transduce.models.config import CONFIG, GENERATION, read_json
+from transduce.runtime import ctranslate2
 from transduce.runtime.hub import locate
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 
 FORMATS: Mapping[LoadFormat, tuple[str, ...]] = {
-    "auto": (SAFETENSORS, TORCH),
+    "auto": (SAFETENSORS, TORCH, ctranslate2.MODEL),
     "safetensors": (SAFETENSORS,),
     "pt": (TORCH,),
+    "bitsandbytes": (SAFETENSORS, TORCH),
     "dummy": (),
 }
 """Weight files by load_format, best first."""
@@ -42,8 +44,9 @@ LISTED = 8
 class Checkpoint:
     """A model folder. `open_checkpoint` fills it.
 
-    config, generation: config.json and generation_config.json (None where absent) as they are. files: weight files
-    of one format, none with load_format "dummy". revision: the hub's commit, else a fingerprint of the files.
+    config, generation: config.json and generation_config.json (None where absent), as they are, or as they would be if
+    the folder were not CTranslate2's. files: weight files of one format, none with load_format "dummy". revision: the
+    hub's commit, else a fingerprint of the files.
     """
 
     folder: Path
@@ -51,6 +54,11 @@ class Checkpoint:
     generation: Mapping[str, Any] | None
     files: tuple[Path, ...]
     revision: str
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """What it asks of generation, as transformers has it: generation_config.json, else config.json."""
+        return self.config if self.generation is None else self.generation
 
     @property
     def model_type(self) -> str:
@@ -80,15 +88,18 @@ def open_checkpoint(config: EngineConfig) -> Checkpoint:
     folder = locate(config.model, config.revision, formats, code=config.trust_remote_code)
     if not (folder / CONFIG).is_file():
         raise _refusal(folder, CONFIG)
-    generation = folder / GENERATION
     files = _weight_files(folder, formats) if formats else ()
-    return Checkpoint(
-        folder,
-        read_json(folder / CONFIG),
-        read_json(generation) if generation.is_file() else None,
-        files,
-        _revision(folder, [folder / CONFIG, *files]),
-    )
+    said, generation = _configs(folder)
+    return Checkpoint(folder, said, generation, files, _revision(folder, [folder / CONFIG, *files]))
+
+
+def _configs(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """config.json and generation_config.json. CTranslate2's config.json names no model; its model.bin does."""
+    config, generation = read_json(folder / CONFIG), folder / GENERATION
+    if "model_type" not in config and (folder / ctranslate2.MODEL).is_file():
+        made = ctranslate2.convert(folder)
+        return made.config, made.generation
+    return config, read_json(generation) if generation.is_file() else None
 
 
 def _weight_files(folder: Path, formats: Sequence[str]) -> tuple[Path, ...]:

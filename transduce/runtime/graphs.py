@@ -94,14 +94,16 @@ def _flatten(step: StepInput) -> tuple[list[Tensor], Callable[[tuple[Tensor, ...
     tensors = [step.tokens, step.positions]
     for name in names:
         group = step.groups[name]
-        tensors += [*group.meta, *([group.slots] if group.slots is not None else [])]
+        tensors += [*group.meta, *(tensor for tensor in (group.slots, group.sees) if tensor is not None)]
 
     def rebuild(args: tuple[Tensor, ...]) -> StepInput:
         rest = iter(args[2:])
         groups = {}
         for name in names:
-            meta = tuple(next(rest) for _ in step.groups[name].meta)
-            groups[name] = GroupStep(meta, next(rest) if step.groups[name].slots is not None else None)
+            group = step.groups[name]
+            meta = tuple(next(rest) for _ in group.meta)
+            slots, sees = (None if tensor is None else next(rest) for tensor in (group.slots, group.sees))
+            groups[name] = GroupStep(meta, slots, sees)
         return StepInput(args[0], args[1], groups)
 
     return tensors, rebuild

@@ -9,8 +9,8 @@ from pathlib import Path
 from transduce.config import offline
 from transduce.errors import CheckpointError
 
-TEXT = ("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken")
-"""Configs and every kind of tokenizer file."""
+TEXT = ("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.jinja")
+"""Configs, every kind of tokenizer file, and chat templates."""
 
 LONGEST = 255
 """How much of a name a message shows; file systems take no more."""

@@ -131,11 +131,19 @@ class StaticInputs:
             name: backend.plan(_nothing(bucket.tokens, segments, width, slabs[name]), None)
             for name, segments, width in bucket.groups
         }
+        self._sees = {
+            name: torch.zeros(bucket.tokens, 1, dtype=torch.bool, device=place)
+            for name in self._metas
+            if name != "self"
+        }
 
     @property
     def step(self) -> StepInput:
         """The step in these buffers."""
-        groups = {name: GroupStep(meta, self._slots if name == "self" else None) for name, meta in self._metas.items()}
+        groups = {
+            name: GroupStep(meta, self._slots if name == "self" else None, self._sees.get(name))
+            for name, meta in self._metas.items()
+        }
         return StepInput(self._tokens, self._positions, groups)
 
     def fill(self, step: HostStep) -> None:
@@ -147,6 +155,8 @@ class StaticInputs:
         for name, segments, width in self._bucket.groups:
             padded = _pad(step.segments[name], self._bucket.tokens, segments, width)
             self._backend.plan(padded, self._metas[name])
+            if (sees := self._sees.get(name)) is not None:
+                sees[:, 0] = self._device.tensor(np.repeat(padded.kv_len > 0, padded.q_len), torch.bool)
 
 
 def _nothing(tokens: int, segments: int, width: int, slabs: int) -> Segments:
@@ -167,13 +177,12 @@ def _pad(own: Segments, tokens: int, segments: int, width: int) -> Segments:
 
 
 def encoder_batch(jobs: Sequence[EncodeJob], device: Device, dtype: torch.dtype) -> EncoderBatch:
-    """The jobs' items packed: integer items are token ids, float items are features."""
+    """The jobs' items packed: integer items are token ids, float items are features, with or without ids behind."""
     lengths = tuple(job.item.rows for job in jobs)
-    texts = [job.item.data for job in jobs if job.item.data.dtype == np.int64]
+    texts = [(job.item.ids, job.item.rows) for job in jobs]
     features = tuple(device.tensor(job.item.data, dtype) for job in jobs if job.item.data.dtype != np.int64)
-    none = np.zeros(0, dtype=np.int64)
-    tokens = np.concatenate([none, *texts])
-    positions = np.concatenate([none, *(np.arange(len(text)) for text in texts)])
+    tokens = np.concatenate([ids for ids, _ in texts])
+    positions = np.concatenate([np.arange(rows - len(ids), rows) for ids, rows in texts])
     ids, places = device.tensor(tokens, torch.int64), device.tensor(positions, torch.int64)
     return EncoderBatch(lengths, ids, places, features)
 

@@ -5,6 +5,7 @@ what `rename` makes of them.
 """
 
 import pickle
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
@@ -16,10 +17,17 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from transduce.errors import CheckpointError
+from transduce.runtime import ctranslate2
+from transduce.runtime.broken import broken
 from transduce.runtime.checkpoint import Checkpoint
 
 Rename = Callable[[str], str | None]
 """A tensor's name in the checkpoint to the model's name for it; None: the model has no use for it."""
+
+PART = re.compile(
+    r"(.+)\.(weight\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state\.\w+)|SCB|weight_format)"
+)
+"""What bitsandbytes stores beside a layer's weight: the layer and the tensor."""
 
 LISTED = 5
 """How many unknown tensors a message lists."""
@@ -40,7 +48,7 @@ class CheckpointWeights:
         self._stored: dict[str, str] = {}
         self._asked: set[str] = set()
         for stored, tensor in _read(checkpoint.files):
-            name = rename(stored)
+            name = renamed(stored, rename)
             if name is not None:
                 self._add(name, stored, tensor)
 
@@ -50,16 +58,15 @@ class CheckpointWeights:
         return name in self._tensors
 
     def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor as stored, any float type, or int8 beside a `weight_scale`.
+        """The tensor as stored, any float type, or int8 beside its scale.
 
         CheckpointError where it is missing or of another shape or type.
         """
-        if not self.has(name):
-            raise self._error(f"has no tensor {name!r}{self._closest(name)}; {MISMATCH}")
-        tensor = self._tensors[name]
+        tensor = self.whole(name)
         if tuple(tensor.shape) != shape:
             raise self._misshapen(name, tuple(tensor.shape), shape)
-        if not tensor.is_floating_point() and f"{name}_scale" not in self._tensors:
+        scales = (f"{name}_scale", f"{name.removesuffix('weight')}SCB")
+        if not tensor.is_floating_point() and not self._tensors.keys() & scales:
             raise self._error(
                 f"has {self._stored[name]!r} in {tensor.dtype}: give a checkpoint in float32, bfloat16 or float16"
             )
@@ -69,9 +76,14 @@ class CheckpointWeights:
         """The name in the checkpoint of a tensor that it holds."""
         return self._stored[name]
 
-    def tensor(self, name: str) -> Tensor:
-        """A tensor that the checkpoint holds, whatever its shape and type."""
+    def whole(self, name: str) -> Tensor:
+        """The tensor whatever its shape and type. CheckpointError where it is missing."""
+        if not self.has(name):
+            raise self._error(f"has no tensor {name!r}{self._closest(name)}; {MISMATCH}")
         return self._tensors[name]
+
+    def generator(self, name: str) -> None:
+        """None: what there is, is stored."""
 
     def finish(self) -> None:
         """To be called when the model is built: CheckpointError names tensors that nobody asked for."""
@@ -125,12 +137,28 @@ class DummyWeights:
         """Normal values of deviation 0.02, and ones for the weight of a norm, which alone has one dimension."""
         if len(shape) == 1 and name.endswith("weight"):
             return torch.ones(shape)
-        digest = blake2b(f"{name} {shape}".encode(), digest_size=7).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest))
-        return torch.empty(shape).normal_(0, 0.02, generator=generator)
+        return torch.empty(shape).normal_(0, 0.02, generator=self.generator(f"{name} {shape}"))
+
+    def whole(self, name: str) -> Tensor:
+        """Nothing that is there has a shape of its own."""
+        raise AssertionError(f"{name} is asked for though it is not there")
+
+    def generator(self, name: str) -> torch.Generator:
+        """One for each name."""
+        digest = blake2b(name.encode(), digest_size=7).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest))
 
     def finish(self) -> None:
         """Nothing can be left over."""
+
+
+def renamed(stored: str, rename: Rename) -> str | None:
+    """The model's name for a tensor. What belongs to a quantized weight goes where the weight goes."""
+    part = PART.fullmatch(stored)
+    if part is None:
+        return rename(stored)
+    weight = rename(f"{part[1]}.weight")
+    return None if weight is None else weight.removesuffix("weight") + part[2]
 
 
 def open_weights(checkpoint: Checkpoint, rename: Rename) -> CheckpointWeights | DummyWeights:
@@ -140,7 +168,13 @@ def open_weights(checkpoint: Checkpoint, rename: Rename) -> CheckpointWeights | 
 
 def _read(files: tuple[Path, ...]) -> Iterator[tuple[str, Tensor]]:
     for file in files:
-        yield from (_safetensors if file.suffix == ".safetensors" else _state_dict)(file).items()
+        yield from _tensors(file).items()
+
+
+def _tensors(file: Path) -> Mapping[str, Tensor]:
+    if file.name == ctranslate2.MODEL:
+        return ctranslate2.convert(file.parent).tensors
+    return (_safetensors if file.suffix == ".safetensors" else _state_dict)(file)
 
 
 def _safetensors(file: Path) -> Mapping[str, Tensor]:
@@ -149,7 +183,7 @@ def _safetensors(file: Path) -> Mapping[str, Tensor]:
             tensors: dict[str, Tensor] = handle.get_tensors()
             return tensors
     except (OSError, SafetensorError) as error:
-        raise _corrupt(file, str(error)) from error
+        raise broken(file, str(error)) from error
 
 
 def _state_dict(file: Path) -> Mapping[str, Tensor]:
@@ -157,14 +191,14 @@ def _state_dict(file: Path) -> Mapping[str, Tensor]:
     try:
         state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except pickle.UnpicklingError as error:
-        raise _corrupt(file, "not a pickle of tensors alone") from error
+        raise broken(file, "not a pickle of tensors alone") from error
     except Exception as error:
         # Random bytes make the unpickler raise almost anything.
-        raise _corrupt(file, str(error).partition("\n")[0]) from error
+        raise broken(file, str(error).partition("\n")[0]) from error
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in state.items()
     ):
-        raise _corrupt(file, "not a state dict: tensors by name")
+        raise broken(file, "not a state dict: tensors by name")
     return {name: _dense(file, name, tensor.detach()) for name, tensor in state.items()}
 
 
@@ -173,10 +207,3 @@ def _dense(file: Path, name: str, tensor: Tensor) -> Tensor:
         kind = "no values" if tensor.is_meta else f"layout {tensor.layout}"
         raise CheckpointError(f"{file} has {name!r} with {kind}: save a dense tensor with its values")
     return tensor
-
-
-def _corrupt(file: Path, reason: str) -> CheckpointError:
-    with file.open("rb") as opened:
-        pointer = opened.read(40).startswith(b"version https://git-lfs")
-    way_out = "it is a git-lfs pointer, run `git lfs pull`" if pointer else "copy or download it again"
-    return CheckpointError(f"{file} cannot be read ({reason}): {way_out}")

@@ -20,7 +20,8 @@ def activation_bytes(model: Model, config: EngineConfig, device: Device, dtype: 
     before = device.memory().peak
     jobs = [EncodeJob(item, 0, ()) for item in _largest(model.spec, config.max_encode_tokens)]
     encoded = model.encode(encoder_batch(jobs, device, dtype))
-    model.heads["lm"](encoded[: config.max_num_seqs])
+    width = model.spec.hidden or encoded.shape[1]
+    model.heads["lm"](encoded.new_zeros(min(config.max_num_seqs, len(encoded)), width))
     return max(0, device.memory().peak - before)
 
 
@@ -30,5 +31,6 @@ def _largest(spec: Spec, budget: int) -> list[EncoderItem]:
     rows = longest if spec.feature_shape else min(longest, budget)
     count = max(1, budget // rows)
     if spec.feature_shape:
-        return [EncoderItem(np.zeros(spec.feature_shape, dtype=np.float32), rows, rows)] * count
+        beside = np.zeros(spec.beside, dtype=np.int64)
+        return [EncoderItem(np.zeros(spec.feature_shape, dtype=np.float32), rows, rows, beside)] * count
     return [EncoderItem(np.zeros(rows, dtype=np.int64), rows, rows)] * count

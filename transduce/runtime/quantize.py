@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -21,16 +22,17 @@ from transduce.errors import CheckpointError, ConfigError
 from transduce.layers.build import Builder, Context
 from transduce.layers.kv import KVSlot
 from transduce.models.base import Family, find
-from transduce.models.config import CONFIG
+from transduce.models.config import CONFIG, GENERATION
 from transduce.quant.base import Scheme
 from transduce.quant.keep import Keep
+from transduce.quant.stored import KEY, described
 from transduce.runtime.checkpoint import SAFETENSORS, Checkpoint, open_checkpoint
 from transduce.runtime.hub import TEXT
 from transduce.runtime.loader import CheckpointWeights
-from transduce.runtime.quantization import KEY, chosen, described, resolve
+from transduce.runtime.quantization import chosen, is_bitsandbytes, resolve
 
 COPIED = (*TEXT, "*.py", "*.md", "LICENSE*")
-"""Files that go along; config.json and an index of weights are not among them."""
+"""Files that go along; what is made anew and an index of weights are not among them."""
 
 Watch = Callable[[Iterable[str]], Iterable[str]]
 """Passes on the names of tensors as they are written."""
@@ -74,6 +76,11 @@ def _check_free(out: Path) -> None:
 def _resolved(config: EngineConfig, checkpoint: Checkpoint, family: Family) -> EngineConfig:
     if config.quantization is None:
         raise ConfigError(f"quantization=None: name a scheme, one of {', '.join(quant.schemes())}")
+    if is_bitsandbytes(config.quantization):
+        raise ConfigError(
+            f"quantization={config.quantization!r}: such weights are made while a model is loaded; give int8, or save "
+            "them with transformers and bitsandbytes"
+        )
     resolved = resolve(config, checkpoint, family.keep)
     if KEY in checkpoint.config:
         stored = f"{str(checkpoint.folder)!r} is stored as {resolved.quantization}"
@@ -99,11 +106,17 @@ class _Taken:
         self.tensors[name] = self._weights.get(name, shape)
         return self.tensors[name]
 
+    def whole(self, name: str) -> Tensor:
+        return self._weights.whole(name)
+
+    def generator(self, name: str) -> None:
+        return self._weights.generator(name)
+
     def stored(self, name: str) -> str:
         return self._weights.stored(name)
 
     def _is_twin(self, name: str) -> bool:
-        tensor = self._weights.tensor(name)
+        tensor = self._weights.whole(name)
         layers = self._keep.quantized | self._keep.kept
         others = (other for taken, other in self.tensors.items() if taken.removesuffix(".weight") in layers)
         return any(other.shape == tensor.shape and torch.equal(other, tensor) for other in others)
@@ -142,16 +155,22 @@ def _write(checkpoint: Checkpoint, config: EngineConfig, out: Path, tensors: Map
     partial.mkdir(parents=True)
     try:
         _copy_files(checkpoint, partial)
-        content = {**checkpoint.config, KEY: described(config)}
-        (partial / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        stored = described(config.quantization, config.quantization_keep or ())
+        _write_json(partial / CONFIG, {**checkpoint.config, KEY: stored})
+        if checkpoint.generation is not None:
+            _write_json(partial / GENERATION, checkpoint.generation)
         save_file(dict(tensors), partial / SAFETENSORS, metadata={"format": "pt"})
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
 def _copy_files(checkpoint: Checkpoint, folder: Path) -> None:
     files = {file for pattern in COPIED for file in checkpoint.folder.glob(pattern)}
     for file in files:
-        if file.is_file() and file.name != CONFIG and not file.name.endswith(".index.json"):
+        if file.is_file() and file.name not in {CONFIG, GENERATION} and not file.name.endswith(".index.json"):
             shutil.copyfile(file, folder / file.name)

@@ -3,6 +3,7 @@
 
 #include "activation.h"
 #include "block.h"
+#include "rows.h"
 
 // The greatest of some outputs and its index; of equals the lowest.
 struct Leader {
@@ -22,11 +23,11 @@ struct Target {
     Leader* leaders;
 };
 
-// A block's place in the target, and the scales of its packed rows.
+// A block's place in the target, and its packed rows.
 struct Place {
     int64_t row, column;
     int rows;
-    const float* row_scales;
+    Tiles packed;
 };
 
 // Rows of a matrix at a block's place.
@@ -37,6 +38,17 @@ template <class T> struct Rows {
     int64_t step;
 };
 
+// `sum` and a row's outliers times the weights of a panel of integers. Inlined, products might be fused with additions in
+// one place and not in another, and results would differ by a bit.
+static __attribute__((noinline)) f32x16 plus_outliers(f32x16 sum, const RowExtra& row, const uint8_t* panel) {
+    for (int32_t i = 0; i < row.count; i++) {
+        const int32_t at = row.outliers[i].index, per_tile = STEP * per_word(LLM_INT8);
+        const i32x16 words = load_as<i32x16>(panel + at / per_tile * TILE + at % per_tile / 4 * 64);
+        sum = sum + to_f32((words << (24 - 8 * (at % 4))) >> 24) * row.outliers[i].value;
+    }
+    return sum;
+}
+
 // One panel's parameters, held in registers while its rows go by. `sums` and `scales` are those of a row's first term,
 // the next term's lie `row` sums further on.
 template <Kind K> struct Panel {
@@ -44,16 +56,22 @@ template <Kind K> struct Panel {
         if constexpr (integers(K)) {
             scale = load(w.scale + column);
             offset = load_as<i32x16>(w.offset + column);
+            weights = w.panels + column / LANES * steps_of(K, w.in) * TILE;
         }
     }
     f32x16 operator()(const typename Accumulator<K>::one* sums, const float* scales, int row) const {
         if constexpr (K == INT8) return integer(sums) * (scale * scales[0]) + bias;
         else if constexpr (K == INT8X2) return (integer(sums) * scales[0] + integer(sums + row) * scales[1]) * scale + bias;
-        else return load_as<f32x16>(sums) + bias;
+        else if constexpr (K == LLM_INT8) {
+            const RowExtra& extra = *reinterpret_cast<const RowExtra*>(scales);
+            const f32x16 plain = integer(sums) * extra.scale;
+            return (extra.count ? plus_outliers(plain, extra, weights) : plain) * scale + bias;
+        } else return load_as<f32x16>(sums) + bias;
     }
     f32x16 integer(const int32_t* sums) const { return to_f32(load_as<i32x16>(sums) - offset); }
     f32x16 bias, scale;
     i32x16 offset;
+    const uint8_t* weights;
 };
 
 // Two whole panels, and nothing follows the activation: the common case, in few instructions.
@@ -62,11 +80,12 @@ TD_INLINE void finish_pair(const typename Accumulator<K>::one* sums, const Linea
                            const Target& target) {
     const Panel<K> left(w, column), right(w, column + LANES);
     const Rows<T> out(target.out, place.row, column);
-    const float* scales = place.row_scales;
     constexpr int ROW = PANELS * LANES;
-    for (int64_t r = 0, rows = place.rows; r < rows; r++, sums += terms(K) * ROW, scales += terms(K))
+    for (int64_t r = 0, rows = place.rows; r < rows; r++, sums += terms(K) * ROW) {
+        const float* scales = place.packed.scale(r * terms(K));
         store_pair(out[r], activated<A, K == FLOAT32>(left(sums, scales, ROW)),
                    activated<A, K == FLOAT32>(right(sums + LANES, scales, ROW)));
+    }
 }
 
 // The first n outputs of a panel, times and plus other rows.
@@ -79,7 +98,7 @@ TD_INLINE void finish_full(const typename Accumulator<K>::one* sums, const Panel
     for (int64_t r = 0; r < place.rows; r++) {
         constexpr int ROW = PANELS * LANES;
         const int64_t packed = r * terms(K);
-        f32x16 v = activated<A, K == FLOAT32>(panel(sums + packed * ROW, place.row_scales + packed, ROW));
+        f32x16 v = activated<A, K == FLOAT32>(panel(sums + packed * ROW, place.packed.scale(packed), ROW));
         if (target.times) v = v * load(times[r], n);
         if (target.plus) v = v + load(plus[r], n);
         store(out[r], v, n);
@@ -114,7 +133,7 @@ void finish_best(const Sums<K>& sums, const Linear& w, const Place& place, const
             Leader& leader = target.leaders[place.row + r];
             const int64_t packed = r * terms(K);
             const auto* at = sums.at + (packed * PANELS + p) * LANES;
-            const f32x16 v = panel(at, place.row_scales + packed, PANELS * LANES) + outside;
+            const f32x16 v = panel(at, place.packed.scale(packed), PANELS * LANES) + outside;
             if (!any(less(splat(leader.value), v))) continue;
             float lanes[LANES];
             store(lanes, v);

@@ -1,8 +1,8 @@
 // Linear layers: packed weights times rows of floats, with everything that follows fused in. Owns how work is divided.
 #include <cstdlib>
 
+#include "codes.h"
 #include "epilogue.h"
-#include "rows.h"
 #include "select.h"
 #include "team.h"
 
@@ -28,15 +28,25 @@ class Buffer {
     uint8_t* data_;
 };
 
-// Packed rows and their scales.
+// Packed rows and what goes with them.
 struct Packed {
     Packed(Kind kind, int64_t rows, int64_t inner)
-        : steps(steps_of(kind, inner)), tiles(round_up(rows, STEP) * steps * (TILE / STEP)), scales(rows * 4) {}
-    float* scale(int64_t row) const { return reinterpret_cast<float*>(scales.get()) + row; }
-    uint8_t* tile(int64_t row) const { return tiles.get() + row / STEP * steps * TILE; }
-    int64_t steps;
-    Buffer tiles, scales;
+        : steps(steps_of(kind, inner)), extra(extra_bytes(kind, inner)),
+          tiles(round_up(rows, STEP) * steps * (TILE / STEP)), extras(rows * extra) {}
+    Tiles from(int64_t row) const {
+        return {tiles.get() + row / STEP * steps * TILE, extras.get() + row * extra, extra};
+    }
+    int64_t steps, extra;
+    Buffer tiles, extras;
 };
+
+// A thread's place for the four panels that it decodes at a time.
+uint8_t* scratch_of(int64_t bytes) {
+    static thread_local std::unique_ptr<Buffer> own;
+    static thread_local int64_t size = 0;
+    if (bytes > size) own.reset(new Buffer(size = bytes));
+    return own->get();
+}
 
 // A layer, its rows, and how its results get where they go. Packed rows are terms(K) to a row.
 template <Kind K> struct Job {
@@ -51,17 +61,27 @@ template <Kind K> struct Job {
     bool parallel() const { return w.in * w.out * (1 + rows / STEP) >= (1 << 17); }
 };
 
-template <Kind K> TD_INLINE const uint8_t* panel_at(const Job<K>& job, const Packed& x, int64_t column) {
-    return job.w.panels + column / LANES * x.steps * TILE;
+// The four panels of the unit of outputs that begins at `column`, made of their codes where that is what there is.
+template <Kind K> TD_INLINE const uint8_t* unit_at(const Job<K>& job, int64_t column) {
+    const int64_t panel = steps_of(K, job.w.in) * TILE;
+    if constexpr (!integers(K)) {
+        if (job.w.levels) {
+            uint8_t* scratch = scratch_of(UNIT / LANES * panel);
+            for (int64_t p = 0; p < UNIT / LANES; p++) decode_panel<K>(job.w, column + p * LANES, scratch + p * panel);
+            return scratch;
+        }
+    }
+    return job.w.panels + column / LANES * panel;
 }
 
 // `rows` packed rows from `row` on, which is row `first` of the target and so on, times PANELS panels from output `column` on.
 template <Kind K, int PANELS>
-TD_INLINE void multiply_block(const Job<K>& job, const Packed& x, const Target& target, int64_t first, int64_t row, int rows,
-                              int64_t column, Ahead ahead) {
+TD_INLINE void multiply_block(const Job<K>& job, const Packed& x, const uint8_t* panels, const Target& target, int64_t first,
+                              int64_t row, int rows, int64_t column, Ahead ahead) {
     Sums<K> sums;
-    block<K, PANELS>(x.tile(row), panel_at(job, x, column), x.steps, rows, ahead, sums);
-    const Place place{first + row / terms(K), column, rows / terms(K), x.scale(row)};
+    const Tiles tiles = x.from(row);
+    block<K, PANELS>(tiles.at, panels, x.steps, rows, ahead, sums);
+    const Place place{first + row / terms(K), column, rows / terms(K), tiles};
     if constexpr (PANELS == 2) job.finish_pair(sums, job.w, place, target);
     else job.finish_four(sums, job.w, place, target);
 }
@@ -75,13 +95,17 @@ void multiply(const Job<K>& job, const Packed& x, const Target& target, int64_t 
     const int64_t paired = count % PAIR > STEP ? round_up(count, PAIR) : count / PAIR * PAIR;
     const int lines = paired ? int(round_up(TILE, paired) / paired) : 0; // of the next two panels, a share with each pair
     for (int64_t column = from * UNIT; column < to * UNIT; column += UNIT) {
-        for (int64_t half = column; half < column + UNIT; half += 2 * LANES) {
-            Ahead ahead{panel_at(job, x, half + 2 * LANES), lines};
-            for (int64_t row = 0; row < paired; row += PAIR, ahead.at += lines * 64 * x.steps)
-                multiply_block<K, 2>(job, x, target, first, row, int(count - row < PAIR ? count - row : PAIR), half, ahead);
+        const uint8_t* unit = unit_at(job, column);
+        for (int64_t half = 0; half < UNIT; half += 2 * LANES) {
+            const uint8_t *panels = unit + half / LANES * x.steps * TILE, *next = panels + 2 * x.steps * TILE;
+            Ahead ahead{next, lines};
+            for (int64_t row = 0; row < paired; row += PAIR, ahead.at += lines * 64 * x.steps) {
+                const int rows = int(count - row < PAIR ? count - row : PAIR);
+                multiply_block<K, 2>(job, x, panels, target, first, row, rows, column + half, ahead);
+            }
         }
         if (paired < count)
-            multiply_block<K, 4>(job, x, target, first, paired, int(count - paired), column, Ahead{nullptr, 0});
+            multiply_block<K, 4>(job, x, unit, target, first, paired, int(count - paired), column, Ahead{nullptr, 0});
     }
 }
 
@@ -91,7 +115,7 @@ template <Kind K> void pack(const Job<K>& job, const Packed& packed) {
     const int64_t count = job.rows * terms(K);
     share(round_up(count, STEP) / STEP, job.parallel() && count * job.w.in >= PACKED_ALONE, [&](int64_t tile, int) {
         const int64_t from = tile * STEP_ROWS, to = from + STEP_ROWS < job.rows ? from + STEP_ROWS : job.rows;
-        pack_rows<K>(job.x, job.w.in, from, to, packed.tile(tile * STEP), packed.scale(tile * STEP));
+        pack_rows<K>(job.w, job.x, from, to, packed.from(tile * STEP));
     });
 }
 
@@ -116,7 +140,7 @@ template <Kind K> void many_rows(const Job<K>& job, const Target& target) {
         const TileScope tiles;
         const Packed& packed = scratch.of(member, K, ROWS_AT_A_TIME, job.w.in);
         const int64_t first = piece * ROWS, count = job.rows - first < ROWS ? job.rows - first : ROWS;
-        pack_rows<K>(job.x, job.w.in, first, first + count, packed.tile(0), packed.scale(0));
+        pack_rows<K>(job.w, job.x, first, first + count, packed.from(0));
         multiply<K>(job, packed, target, first, count * terms(K), 0, job.units());
     });
 }
@@ -136,7 +160,8 @@ template <Kind K> void best(const Linear& w, const Matrix& x, int64_t rows, Lead
 // Outputs [from, from + SPAN) of a layer, or as many as there are.
 Linear span_of(Kind kind, const Linear& w, int64_t from) {
     Linear span = w;
-    span.panels += from / LANES * steps_of(kind, w.in) * TILE;
+    span.panels += from / LANES * (w.levels ? code_bytes(kind, w.in) : steps_of(kind, w.in) * TILE);
+    if (w.absmax) span.absmax += from * padded_runs(kind, w.in, w.run);
     if (w.bias) span.bias += from;
     if (w.scale) span.scale += from;
     if (w.offset) span.offset += from;
@@ -199,10 +224,7 @@ TD_EXPORT void td_linear(const Linear* w, int64_t rows, void* x, int64_t x_row, 
                          int32_t out_type, void* times, int64_t times_row, void* plus, int64_t plus_row) {
     const Matrix input{x, x_row, x_type}, factors{times, times_row, out_type}, terms{plus, plus_row, out_type};
     const Target target{{out, out_row, out_type}, times ? &factors : nullptr, plus ? &terms : nullptr, nullptr};
-    if (w->kind == FLOAT32) linear<FLOAT32>(*w, input, rows, target);
-    else if (w->kind == BFLOAT16) linear<BFLOAT16>(*w, input, rows, target);
-    else if (w->kind == INT8) linear<INT8>(*w, input, rows, target);
-    else linear<INT8X2>(*w, input, rows, target);
+    by_kind(w->kind, [&](auto kind) { linear<kind.value>(*w, input, rows, target); });
 }
 
 // The greatest of x · weights + bias in each row, and the lowest index that has it; without the activation. A NaN is
@@ -212,10 +234,7 @@ TD_EXPORT void td_linear_best(const Linear* w, int64_t rows, const Matrix* x, fl
     const Buffer buffer(threads * rows * int64_t(sizeof(Leader)));
     Leader* leaders = reinterpret_cast<Leader*>(buffer.get());
     for (int64_t i = 0; i < threads * rows; i++) leaders[i] = Leader{};
-    if (w->kind == FLOAT32) best<FLOAT32>(*w, *x, rows, leaders);
-    else if (w->kind == BFLOAT16) best<BFLOAT16>(*w, *x, rows, leaders);
-    else if (w->kind == INT8) best<INT8>(*w, *x, rows, leaders);
-    else best<INT8X2>(*w, *x, rows, leaders);
+    by_kind(w->kind, [&](auto kind) { best<kind.value>(*w, *x, rows, leaders); });
     for (int64_t row = 0; row < rows; row++) {
         Leader& first = leaders[row];
         for (int thread = 1; thread < threads; thread++) first.meet(leaders[thread * rows + row]);
@@ -229,8 +248,5 @@ TD_EXPORT void td_linear_best(const Linear* w, int64_t rows, const Matrix* x, fl
 TD_EXPORT void td_linear_top_k(const Linear* w, int64_t rows, const Matrix* x, int k, float* values, int64_t* indices,
                                float* lse) {
     const Ranks ranks{k, values, indices, lse};
-    if (w->kind == FLOAT32) top_k<FLOAT32>(*w, *x, rows, ranks);
-    else if (w->kind == BFLOAT16) top_k<BFLOAT16>(*w, *x, rows, ranks);
-    else if (w->kind == INT8) top_k<INT8>(*w, *x, rows, ranks);
-    else top_k<INT8X2>(*w, *x, rows, ranks);
+    by_kind(w->kind, [&](auto kind) { top_k<kind.value>(*w, *x, rows, ranks); });
 }

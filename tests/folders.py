@@ -99,8 +99,8 @@ def moonshine_folder(folder: Path, seed: int, normalized: bool = False) -> Path:
     return folder
 
 
-def whisper_folder(folder: Path, seed: int) -> Path:
-    """A multilingual Whisper over bytes that hears one second; `seed` draws its weights."""
+def whisper_folder(folder: Path, seed: int, **sizes: int) -> Path:
+    """A multilingual Whisper over bytes that hears one second; `seed` draws its weights. sizes: of its config.json."""
     tokenizer = _whisper_tokenizer()
     ids: dict[str, int] = tokenizer.get_vocab()
     generation: dict[str, Any] = {
@@ -116,18 +116,12 @@ def whisper_folder(folder: Path, seed: int) -> Path:
         "suppress_tokens": [ids[f"<|{name}|>"] for name in ("startoftranscript", "startofprev", "nospeech")],
         "begin_suppress_tokens": [ids["<|endoftext|>"]],
     }
-    config = WhisperConfig(
-        vocab_size=len(tokenizer),
-        num_mel_bins=10,
-        max_source_positions=50,
-        max_target_positions=64,
-        **{name: generation[name] for name in ("pad_token_id", "bos_token_id", "eos_token_id")},
-        decoder_start_token_id=ids["<|startoftranscript|>"],
-        **SIDES,
-    )
+    named = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    usual = {"vocab_size": len(tokenizer), "num_mel_bins": 10, "max_source_positions": 50, "max_target_positions": 64}
+    config = WhisperConfig(**{**SIDES, **usual, **{name: generation[name] for name in named}, **sizes})
     _save(WhisperForConditionalGeneration(config), folder, generation, seed)
     tokenizer.save_pretrained(folder)
-    WhisperFeatureExtractor(feature_size=10, chunk_length=1).save_pretrained(folder)
+    WhisperFeatureExtractor(feature_size=config.num_mel_bins, chunk_length=1).save_pretrained(folder)
     return folder
 
 
@@ -135,6 +129,15 @@ def with_generation(folder: Path, **fields: Any) -> Path:
     """The folder, its generation_config.json asking for more."""
     file = folder / "generation_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    return folder
+
+
+def without_generation(folder: Path, *fields: str) -> Path:
+    """The folder, its generation_config.json silent about some."""
+    file = folder / "generation_config.json"
+    file.write_text(
+        json.dumps({name: said for name, said in json.loads(file.read_text()).items() if name not in fields})
+    )
     return folder
 
 

@@ -12,9 +12,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers.models.mllama.modeling_mllama import MllamaForConditionalGeneration
 
+from tests.models import mllama
 from tests.models.harness import Source
-from tests.models.tiny import SEED, Case, Checkpoint, checkpoint, random_model
+from tests.models.tiny import SEED, Case, Checkpoint, arguments, checkpoint, random_model
 from transduce.config import EngineConfig
 from transduce.core.request import Beams, EncoderInput, EncoderItem, Request, RuleSpec, Sampling, Span, Stopping
 from transduce.device.base import Device
@@ -57,7 +59,10 @@ class Ask:
 
 def item(source: Source) -> EncoderItem:
     """A source as the engine takes it."""
-    return EncoderItem(source.given.numpy(), source.rows, source.rows)
+    if source.features is None:
+        return EncoderItem(source.tokens.numpy(), source.rows, source.rows)
+    rows = source.rows - len(source.tokens)
+    return EncoderItem(source.features.numpy(), rows, rows).with_text(source.tokens.tolist())
 
 
 def request(made: Checkpoint, ask: Ask, name: str, salt: str = "") -> Request:
@@ -150,11 +155,13 @@ def greedy(case: Case, ask: Ask) -> tuple[list[int], list[Tensor]]:
     """New tokens by transformers' generate(), and its scores [vocab] at each."""
     source = checkpoint(case).sources[ask.source]
     model, prompt = oracle(case), torch.tensor([ask.prompt])
+    if isinstance(model, MllamaForConditionalGeneration):
+        return mllama.greedy(model, ask.prompt, [source.given], ask.tokens, everywhere=True)
     if case.raw.get("num_decoder_layers", 0) > case.raw.get("num_layers", 0):
         return _without_cache(model, source.tokens[None], prompt, ask.tokens)  # generate() raises IndexError
     result = GenerationMixin.generate(  # not Whisper's own, which decides on the prompt
         model,
-        **{model.main_input_name: source.given[None]},
+        **arguments(model, source),
         decoder_input_ids=prompt,
         generation_config=GenerationConfig(
             decoder_start_token_id=ask.prompt[0],

@@ -165,7 +165,7 @@ def test_unknown_architectures_are_named(tmp_path: Path) -> None:
     loaded = engine(BART, tmp_path)
     config = loaded.checkpoint.folder / "config.json"
     config.write_text(config.read_text().replace('"bart"', '"gpt2"'))
-    with pytest.raises(CheckpointError, match=r"'gpt2' is not supported; known: bart, marian, moonshine, t5, whisper"):
+    with pytest.raises(CheckpointError, match="'gpt2' is not supported; known: bart, "):
         engine(BART, tmp_path)
 
 

@@ -41,6 +41,12 @@ class StateDict:
             raise CheckpointError(f"{name}: {self.tensors.get(name)} is not {shape}")
         return self.tensors[name]
 
+    def whole(self, name: str) -> Tensor:
+        return self.get(name, tuple(self.tensors[name].shape))
+
+    def generator(self, name: str) -> None:
+        return None
+
     @property
     def unknown(self) -> set[str]:
         return set(self.tensors) - self.asked
@@ -151,8 +157,8 @@ class Run:
         rows = np.array(self.rows, dtype=np.int32)
         cross_meta = plan(Segments(q_len, q_pos, rows, self.cross_blocks, table), None)
         groups = {
-            "self": GroupStep(self_meta, self._slots(self.self_blocks, spans)),
-            "cross": GroupStep(cross_meta, None),
+            "self": GroupStep(self_meta, self._slots(self.self_blocks, spans), None),
+            "cross": GroupStep(cross_meta, None, torch.ones(len(tokens), 1, dtype=torch.bool)),
         }
         return StepInput(torch.tensor(tokens), torch.tensor(positions), groups)
 

@@ -12,9 +12,15 @@ from torch import Tensor
 
 from tests.models import cases
 from tests.models.harness import TOLERANCE, Result, Run, difference, load, run
-from tests.models.tiny import Case, Checkpoint, State, checkpoint
+from tests.models.small import SMALL
+from tests.models.tiny import RATIOS, Case, Checkpoint, State, checkpoint
 from transduce.layers.step import StepInput
+from transduce.layers.windows import Windows
 from transduce.models.base import find
+from transduce.stacks import windowed
+
+SINES = {"use_learned_position_embeddings": False}
+LLAMA3 = SMALL["mllama"]["text_config"]["rope_parameters"]
 
 SHALLOW = (
     cases.bart("one layer", {"encoder_layers": 1, "decoder_layers": 1}),
@@ -25,6 +31,20 @@ SHALLOW = (
     ),
     cases.whisper("one layer", {"encoder_layers": 1, "decoder_layers": 1}),
     cases.moonshine("one layer", {"encoder_num_hidden_layers": 1, "decoder_num_hidden_layers": 1}),
+    cases.mllama(
+        "one layer of each kind",
+        {"num_hidden_layers": 2, "cross_attention_layers": [1]},
+        {"num_hidden_layers": 1, "num_global_layers": 1, "intermediate_layers_indices": [0], "vision_output_dim": 32},
+    ),
+    cases.seeing(
+        "one layer, sines", {**cases.DEIT, "num_hidden_layers": 1}, {**cases.TROCR, **SINES, "decoder_layers": 1}
+    ),
+    cases.seeing(
+        "one layer in each stage, a projection",
+        {**cases.SWIN, "embed_dim": 6, "depths": [1, 1], "use_absolute_embeddings": True},
+        {**cases.ROBERTA, "num_hidden_layers": 1},
+    ),
+    cases.florence2("one layer", {"encoder_layers": 1, "decoder_layers": 1}, {"depths": [1, 1]}),
 )
 
 
@@ -41,19 +61,20 @@ def _changed(name: str, tensor: Tensor) -> Tensor:
     """Biases and norms switched off, matrices and tables turned by a row."""
     if tensor.dim() == 1 or name == "final_logits_bias":
         return torch.ones_like(tensor) if name.endswith("norm.weight") else torch.zeros_like(tensor)
-    return tensor.roll(1, 0)
+    return tensor.roll(1, next((axis for axis, size in enumerate(tensor.shape) if size > 1), 0))
 
 
 @pytest.mark.parametrize("case", SHALLOW, ids=lambda case: case.model_type)
 def test_every_tensor_of_a_checkpoint_matters(case: Case) -> None:
-    """But for key biases: they add the same to all of a query's scores."""
+    """But for key biases, which add the same to all of a query's scores, and what is left out."""
     made = checkpoint(case)
     unnoticed = {
         name
         for name, tensor in made.state.items()
         if not _differs(case, made, case.raw, {**made.state, name: _changed(name, tensor)})
     }
-    assert unnoticed == {name for name in made.state if name.endswith("k_proj.bias")}
+    rename = find(case.model_type).rename
+    assert unnoticed == {n for n in made.state if re.search(r"\bk(_proj|ey)\.bias$", n) or rename(n) is None}
 
 
 FLAGS: tuple[tuple[Case, dict[str, Any]], ...] = (
@@ -93,6 +114,80 @@ FLAGS: tuple[tuple[Case, dict[str, Any]], ...] = (
 def test_every_flag_matters(case: Case, wrong: dict[str, Any]) -> None:
     made = checkpoint(case)
     assert _differs(case, made, {**case.raw, **wrong}, made.state)
+
+
+MLLAMA: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("text_config", {"rope_parameters": {"rope_theta": 500.0}}),
+    ("text_config", {"rope_parameters": {**LLAMA3, "factor": 4.0}}),
+    ("text_config", {"rope_parameters": {**LLAMA3, "low_freq_factor": 1.2}}),
+    ("text_config", {"rope_parameters": {**LLAMA3, "high_freq_factor": 3.0}}),
+    ("text_config", {"rope_parameters": {**LLAMA3, "original_max_position_embeddings": 62}}),
+    ("text_config", {"rms_norm_eps": 1e-2}),
+    ("text_config", {"hidden_act": "gelu"}),
+    ("vision_config", {"hidden_act": "gelu_new"}),
+    ("vision_config", {"norm_eps": 1e-2}),
+    ("vision_config", {"intermediate_layers_indices": [0, 1]}),
+    ("vision_config", {"supported_aspect_ratios": [[*ratio] for ratio in RATIOS[::-1]]}),
+)
+
+
+TROCR: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("encoder", {"num_attention_heads": 4}),
+    ("encoder", {"hidden_act": "relu"}),
+    ("encoder", {"layer_norm_eps": 1e-2}),
+    ("encoder", {"qkv_bias": False}),
+    ("decoder", {"decoder_attention_heads": 4}),
+    ("decoder", {"activation_function": "relu"}),
+    ("decoder", {"scale_embedding": True}),
+    ("decoder", {"layernorm_embedding": False}),
+    ("decoder", SINES),
+)
+SWIN: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("encoder", {"model_type": "donut-swin", "use_absolute_embeddings": False}),
+    ("encoder", {"use_absolute_embeddings": False}),
+    ("encoder", {"hidden_act": "relu"}),
+    ("encoder", {"layer_norm_eps": 1e-5}),
+    ("encoder", {"qkv_bias": False}),
+)
+ROBERTA: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("encoder", {"model_type": "donut-swin"}),
+    ("decoder", {"model_type": "bert"}),
+    ("decoder", {"pad_token_id": 0}),
+)
+BERT: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("decoder", {"model_type": "roberta"}),
+    ("decoder", {"hidden_act": "relu"}),
+    ("decoder", {"num_attention_heads": 4}),
+    ("decoder", {"layer_norm_eps": 1e-2}),
+)
+
+FLORENCE2: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("vision_config", {"window_size": 4}),
+    ("vision_config", {"num_heads": [2, 4]}),
+    ("vision_config", {"num_groups": [4, 3]}),
+    ("vision_config", {"qkv_bias": False}),
+    ("vision_config", {"activation_function": "relu"}),
+)
+
+WITHIN: tuple[tuple[Case, str, dict[str, Any]], ...] = tuple(
+    (case, part, wrong)
+    for case, differences in (
+        (_by_name(cases.MLLAMA, "plain"), MLLAMA),
+        (_by_name(cases.SEEING, "ViT and TrOCR"), TROCR),
+        (_by_name(cases.SEEING, "Swin with positions"), SWIN),
+        (_by_name(cases.SEEING, "Swin and RoBERTa"), ROBERTA),
+        (_by_name(cases.SEEING, "BERT"), BERT),
+        (_by_name(cases.FLORENCE2, "plain"), FLORENCE2),
+        (_by_name(cases.SEEING, "Donut"), (("decoder", {"model_type": "bart"}),)),
+        (_by_name(cases.SEEING, "DeiT and TrOCR with sines"), (("decoder", {"pad_token_id": 0}),)),
+    )
+    for part, wrong in differences
+)
+
+
+@pytest.mark.parametrize(("case", "part", "wrong"), WITHIN, ids=[f"{c.name}, {p}: {w}" for c, p, w in WITHIN])
+def test_every_flag_within_a_part_matters(case: Case, part: str, wrong: dict[str, Any]) -> None:
+    assert _differs(case, checkpoint(case), {**case.raw, part: {**case.raw[part], **wrong}}, checkpoint(case).state)
 
 
 def _swapped(first: str, second: str) -> Callable[[State], State]:
@@ -192,3 +287,13 @@ def test_a_wrong_step_is_noticed(case: Case, broken: type[Run]) -> None:
         logits = batch.decode(2)
     expected = [rows[:8] for rows in made.expected.logits]
     assert difference(Result(batch.encoded, logits), Result(made.expected.encoded, expected)) > 2 * TOLERANCE
+
+
+@pytest.mark.parametrize("wrong", ["unshifted", "unmasked"])
+def test_wrong_windows_are_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = _by_name(cases.SEEING, "Donut")
+    if wrong == "unshifted":
+        monkeypatch.setattr(windowed, "Windows", lambda height, width, size, shift: Windows(height, width, size, 0))
+    else:
+        monkeypatch.setattr(Windows, "blocks", lambda windows, bias: [(slice(None), slice(None), bias)])
+    assert _differs(case, checkpoint(case), case.raw, checkpoint(case).state)

@@ -76,7 +76,5 @@ def test_without_a_tokenizer_ids_still_work() -> None:
 @pytest.mark.parametrize("model_type", ["bart", "marian", "t5"])
 def test_each_family_starts_as_the_checkpoint_says(model_type: str, tmp_path: Path) -> None:
     family = find(model_type)
-    (tmp_path / "config.json").write_text('{"decoder_start_token_id": 9}', encoding="utf-8")
-    assert family.processor(tmp_path, family.config({}), None).decoder_ids(None, {}) == (9,)
-    (tmp_path / "generation_config.json").write_text('{"bos_token_id": 7}', encoding="utf-8")
-    assert family.processor(tmp_path, family.config({}), None).decoder_ids(None, {}) == (7,)
+    for asked, start in (({"decoder_start_token_id": 9, "bos_token_id": 8}, 9), ({"bos_token_id": 7}, 7)):
+        assert family.processor(tmp_path, family.config({}), asked, None).decoder_ids(None, {}) == (start,)

@@ -13,12 +13,22 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 from transformers.models.bart.modeling_bart import BartForConditionalGeneration
+from transformers.models.florence2.modeling_florence2 import Florence2ForConditionalGeneration
 from transformers.models.marian.modeling_marian import MarianMTModel
+from transformers.models.mllama.modeling_mllama import MllamaForConditionalGeneration
 from transformers.models.moonshine.modeling_moonshine import MoonshineForConditionalGeneration
 from transformers.models.t5.modeling_t5 import T5ForConditionalGeneration
+from transformers.models.vision_encoder_decoder.modeling_vision_encoder_decoder import VisionEncoderDecoderModel
 from transformers.models.whisper.modeling_whisper import WhisperForConditionalGeneration
 
+from tests.models import mllama
 from tests.models.harness import Oracle, Result, Source, reference
+from tests.models.small import SMALL
+from transduce.models.base import find
+from transduce.models.vision_encoder_decoder.config import read
+
+RATIOS = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1))
+"""Of an image's tiles, above one another and side by side, where a config names none."""
 
 State = dict[str, Tensor]
 SEED = 7
@@ -29,51 +39,9 @@ CLASSES: Mapping[str, type[PreTrainedModel]] = {
     "marian": MarianMTModel,
     "whisper": WhisperForConditionalGeneration,
     "moonshine": MoonshineForConditionalGeneration,
-}
-
-SIDES = {
-    "d_model": 24,
-    "encoder_layers": 2,
-    "encoder_attention_heads": 3,
-    "encoder_ffn_dim": 40,
-    "decoder_layers": 2,
-    "decoder_attention_heads": 3,
-    "decoder_ffn_dim": 40,
-}
-IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1, "decoder_start_token_id": 2}
-SMALL: Mapping[str, Mapping[str, Any]] = {
-    "bart": {**SIDES, "vocab_size": 50, "max_position_embeddings": 32},
-    "marian": {**SIDES, **IDS, "forced_eos_token_id": 1, "vocab_size": 50, "max_position_embeddings": 32},
-    "t5": {
-        "d_model": 24,
-        "d_kv": 8,
-        "d_ff": 40,
-        "num_layers": 2,
-        "num_heads": 3,
-        "vocab_size": 50,
-        "relative_attention_num_buckets": 8,
-        "relative_attention_max_distance": 12,
-    },
-    "whisper": {
-        **SIDES,
-        **IDS,
-        "vocab_size": 50,
-        "num_mel_bins": 10,
-        "max_source_positions": 12,
-        "max_target_positions": 32,
-    },
-    "moonshine": {
-        **IDS,
-        "vocab_size": 50,
-        "hidden_size": 24,
-        "intermediate_size": 40,
-        "encoder_num_hidden_layers": 2,
-        "encoder_num_attention_heads": 3,
-        "decoder_num_hidden_layers": 2,
-        "decoder_num_attention_heads": 3,
-        "max_position_embeddings": 32,
-        "partial_rotary_factor": 0.8,
-    },
+    "mllama": MllamaForConditionalGeneration,
+    "vision-encoder-decoder": VisionEncoderDecoderModel,
+    "florence2": Florence2ForConditionalGeneration,
 }
 
 ALIASES = tuple(
@@ -140,10 +108,12 @@ def random_model(case: Case, generator: torch.Generator) -> PreTrainedModel:
     for name in case.untie:
         module = model.get_submodule(name)
         module.weight = torch.nn.Parameter(torch.empty_like(module.get_parameter("weight")))
+    if isinstance(model, MllamaForConditionalGeneration):
+        mllama.masked(model)
     stored = set(model.state_dict()) - set(case.initial)
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            if name in stored:
+            if name in stored and tensor.is_floating_point():
                 tensor.copy_(_drawn(name, tensor, generator))
     return model
 
@@ -151,11 +121,12 @@ def random_model(case: Case, generator: torch.Generator) -> PreTrainedModel:
 # Standard deviations of weights, by the first pattern that is found in a tensor's name; matrices are divided by
 # the square root of their inputs. Sharp attention and a strong residual keep positions apart.
 GAINS = (
-    (r"norm.*weight$", 0.4),
-    (r"norm.*bias$", 0.1),
-    (r"embed|shared|relative|final_logits|lm_head|proj_out", 1.0),
+    (r"(?i:norm).*weight$", 0.4),
+    (r"(?i:norm).*bias$", 0.1),
+    (r"patch_embeddings.*weight$", 0.7),
+    (r"embed|shared|relative|final_logits|lm_head|cls\.|proj_out", 1.0),
     (r"bias$", 0.2),
-    (r"\b[qk](_proj)?\.", 2.0),
+    (r"\b([qk](_proj)?|query|key)\.", 2.0),
     (r"\b(fc|wi|wo)", 0.5),
     (r"", 0.7),
 )
@@ -164,7 +135,7 @@ GAINS = (
 def _drawn(name: str, tensor: Tensor, generator: torch.Generator) -> Tensor:
     gain = next(gain for pattern, gain in GAINS if re.search(pattern, name))
     noise = gain * torch.randn(tensor.shape, generator=generator)
-    if re.search(r"norm.*weight$", name):
+    if re.search(r"(?i:norm).*weight$", name):
         return 1 + noise
     is_matrix = tensor.dim() > 1 and gain != 1.0
     return noise / tensor[0].numel() ** 0.5 if is_matrix else noise
@@ -188,22 +159,68 @@ def _source(case: Case, length: int, generator: torch.Generator) -> Source:
     match case.model_type:
         case "whisper":
             rows = raw["max_source_positions"]
-            return _heard(rows, (raw["num_mel_bins"], 2 * rows), generator)
+            return _features(rows, (raw["num_mel_bins"], 2 * rows), generator)
         case "moonshine":
-            return _heard(length, (895 + 384 * (length - 1) + 7 * length,), generator)  # the last few make no row
+            return _features(length, (895 + 384 * (length - 1) + 7 * length,), generator)  # the last few make no row
+        case "mllama":
+            ratios = raw["vision_config"].get("supported_aspect_ratios", RATIOS)
+            return picture(raw, ratios[length % 7 % len(ratios)], generator)
+        case "vision-encoder-decoder":
+            image = read(raw).image
+            return _features(image.rows, image.shape, generator)
+        case "florence2":
+            return _pictured(raw, length, generator)
         case _:
             return Source(_ids(raw["vocab_size"], length, generator), length)
 
 
-def _heard(rows: int, shape: tuple[int, ...], generator: torch.Generator) -> Source:
+def picture(raw: Mapping[str, Any], ratio: tuple[int, int], generator: torch.Generator) -> Source:
+    """An image of so many tiles (above one another, side by side)."""
+    size, patch = raw["vision_config"]["image_size"], raw["vision_config"]["patch_size"]
+    rows = ratio[0] * ratio[1] * ((size // patch) ** 2 + 1)
+    return _features(rows, (*ratio, 3, size, size), generator)
+
+
+def _pictured(raw: Mapping[str, Any], length: int, generator: torch.Generator) -> Source:
+    """A text of so many tokens beside an image, whose size differs too."""
+    sides = (20, 12 + length % 9)
+    rows = find("florence2").config(raw).vision.rows(*sides)
+    text = _ids(raw["text_config"]["vocab_size"], length, generator)
+    return Source(text, rows + length, torch.randn((3, *sides), generator=generator))
+
+
+def _features(rows: int, shape: tuple[int, ...], generator: torch.Generator) -> Source:
     return Source(torch.zeros(0, dtype=torch.int64), rows, torch.randn(shape, generator=generator))
 
 
 def _runs(model: PreTrainedModel) -> Oracle:
+    if isinstance(model, MllamaForConditionalGeneration):
+        return _sees_one_image(model)
+
+    between = dict(model.named_children()).get("enc_to_dec_proj", torch.nn.Identity())
+
     def oracle(source: Source, tokens: Sequence[int]) -> tuple[Tensor, Tensor]:
-        given = {model.main_input_name: source.given[None]}
-        out = model(**given, decoder_input_ids=torch.tensor([list(tokens)]))
-        return out.encoder_last_hidden_state[0], out.logits[0]
+        out = model(**arguments(model, source), decoder_input_ids=torch.tensor([list(tokens)]))
+        return between(out.encoder_last_hidden_state[0]), out.logits[0]
+
+    return oracle
+
+
+def arguments(model: PreTrainedModel, source: Source) -> dict[str, Tensor]:
+    """A source, as the model calls it."""
+    if source.features is None or not len(source.tokens):
+        return {model.main_input_name: source.given[None]}
+    image = torch.full((source.rows - len(source.tokens),), model.config.image_token_id)
+    return {"input_ids": torch.cat((image, source.tokens))[None], "pixel_values": source.features[None]}
+
+
+def _sees_one_image(model: MllamaForConditionalGeneration) -> Oracle:
+    """Every token of the sequence sees the image."""
+
+    def oracle(source: Source, tokens: Sequence[int]) -> tuple[Tensor, Tensor]:
+        mask = mllama.seen_by_all(tokens, [source.given], mllama.vision(model).max_num_tiles)
+        (encoded,), logits = mllama.answer(model, tokens, [source.given], mask)
+        return encoded, logits
 
     return oracle
 

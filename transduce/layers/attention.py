@@ -5,27 +5,36 @@ encoder rows ─> EncoderSelfAttention ─> encoder rows ─┬─> CrossKV, Cro
 decoder rows ─> DecoderSelfAttention: K and V into "self" pages, read ─> CrossAttention: read ─> decoder rows
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.attention import ops
 from transduce.attention.base import Attend, AttentionBackend
 from transduce.layers.build import Builder
 from transduce.layers.kv import KVSlot
+from transduce.layers.norm import Norm
 from transduce.layers.rotary import Turn
 from transduce.layers.step import GroupStep
 from transduce.quant.base import Linear
 
+CROSS_ROWS = 256
+"""Encoder rows whose K and V of all layers are made at once, and written while they are in the cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """Projections d -> heads * head_dim for queries, keys and values, and back. bias: in order q, k, v, out."""
+    """Projections d -> heads * head_dim for queries, kv_heads * head_dim for keys and for values, and back.
+
+    Neighbouring query heads share a kv head. bias: in order q, k, v, out.
+    """
 
     d: int
     heads: int
+    kv_heads: int
     head_dim: int
     bias: tuple[bool, bool, bool, bool]
 
@@ -33,6 +42,11 @@ class HeadShape:
     def width(self) -> int:
         """heads * head_dim, which need not equal d."""
         return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """kv_heads * head_dim."""
+        return self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +65,29 @@ class EncoderSelfAttention:
 
     def __call__(self, x: Tensor, lengths: Sequence[int], residual: Tensor, turn: Turn | None) -> Tensor:
         """x [rows, d] -> [rows, d], plus residual [rows, d]; lengths: rows of each item. turn: of queries and keys."""
-        q, k, v = _turned(self.qkv(x), self.shape.heads, turn)
+        q, k, v = _split(self.qkv(x), self.shape, turn)
         return self.out(self.backend.varlen(q, k, v, lengths, self.attend).flatten(1), plus=residual)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PaddedSelfAttention:
+    """Rows of one item, padding behind: real rows attend to all of them, the padding to the real ones alone."""
+
+    shape: HeadShape
+    scale: float
+    qkv: Linear
+    out: Linear
+
+    @classmethod
+    def build(cls, b: Builder, shape: HeadShape, scale: float) -> "PaddedSelfAttention":
+        return cls(shape, scale, _qkv(b, shape), _out(b, shape))
+
+    def __call__(self, x: Tensor, real: int, residual: Tensor | None) -> Tensor:
+        """x [rows, d] -> [rows, d], plus residual [rows, d]; real: how many rows are, below all of them."""
+        q, k, v = (part.transpose(0, 1)[None] for part in _split(self.qkv(x), self.shape, None))
+        kept = F.scaled_dot_product_attention(q[:, :, :real], k, v, scale=self.scale)
+        padding = F.scaled_dot_product_attention(q[:, :, real:], k[:, :, :real], v[:, :, :real], scale=self.scale)
+        return self.out(torch.cat((kept, padding), dim=2)[0].transpose(0, 1).flatten(1), plus=residual)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +111,7 @@ class DecoderSelfAttention:
         turn: of queries and keys, which are stored turned.
         """
         assert step.slots is not None, "self-attention writes the step's K and V"
-        q, k, v = _turned(self.qkv(x), self.shape.heads, turn)
+        q, k, v = _split(self.qkv(x), self.shape, turn)
         ops.write(self.backend, self.slot.cache, k, v, step.slots[self.slot.slab])
         read = ops.read(self.backend, q, self.slot.cache, step.meta, self.slot.slab, self.attend)
         return self.out(read.flatten(1), plus=residual)
@@ -84,7 +119,10 @@ class DecoderSelfAttention:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossAttention:
-    """Every token attends to the encoder rows it may see, by pages; tokens that see none get what a zero row gives."""
+    """Every token attends to the encoder rows it may see, by pages; tokens that see none get what a zero row gives.
+
+    norms: of each head's queries and of its keys, where the model has them.
+    """
 
     backend: AttentionBackend
     shape: HeadShape
@@ -92,19 +130,26 @@ class CrossAttention:
     slot: KVSlot
     q: Linear
     out: Linear
+    norms: tuple[Norm, Norm] | None
 
     @classmethod
-    def build(cls, b: Builder, shape: HeadShape, attend: Attend, slot: KVSlot) -> "CrossAttention":
+    def build(
+        cls, b: Builder, shape: HeadShape, attend: Attend, slot: KVSlot, norms: tuple[Norm, Norm] | None = None
+    ) -> "CrossAttention":
         q = b.linear("q_proj", shape.d, shape.width, bias=shape.bias[0])
-        return cls(b.context.backend, shape, attend, slot, q, _out(b, shape))
+        return cls(b.context.backend, shape, attend, slot, q, _out(b, shape), norms)
 
     def write(self, k: Tensor, v: Tensor, slots: Tensor) -> None:
-        """Store k, v [rows, heads, head_dim] of encoder rows at slots [slabs, rows]."""
+        """Store k, v [rows, kv_heads, head_dim] of encoder rows at slots [slabs, rows]."""
+        if self.norms is not None:
+            k = _by_head(self.norms[1], k)
         ops.write(self.backend, self.slot.cache, k, v, slots[self.slot.slab])
 
-    def __call__(self, x: Tensor, step: GroupStep, residual: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, step: GroupStep, residual: Tensor | None) -> Tensor:
         """x [tokens, d] -> [tokens, d], plus residual [tokens, d]."""
         q = self.q(x).unflatten(1, (self.shape.heads, -1))
+        if self.norms is not None:
+            q = _by_head(self.norms[0], q)
         if step.queries is not None:
             step.queries.append(q)
         read = ops.read(self.backend, q, self.slot.cache, step.meta, self.slot.slab, self.attend)
@@ -116,44 +161,59 @@ class CrossAttention:
         tables: a cross table's physical blocks, in each slab. rows: its first ones, over which a token's weights are 1.
         """
         k, _ = self.backend.gather(self.slot.cache, tables[self.slot.slab], rows)
-        scores = torch.einsum("thd,rhd->htr", q[:, heads].float(), k[:, heads].float())
+        k = k[:, [head * self.shape.kv_heads // self.shape.heads for head in heads]]
+        scores = torch.einsum("thd,rhd->htr", q[:, heads].float(), k.float())
         return (self.attend.scale * scores).softmax(-1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossKV:
-    """Cross-attention's K and V of all decoder layers, projected at once."""
+    """Cross-attention's K and V of all layers that have it, projected at once, a slice of rows at a time."""
 
-    shape: HeadShape
+    layers: tuple[CrossAttention, ...]
     linear: Linear
 
     @classmethod
-    def build(cls, b: Builder, shape: HeadShape, scopes: Sequence[str]) -> "CrossKV":
-        """scopes: each layer's cross-attention, below `b`."""
-        names = tuple(f"{scope}.{name}" for scope in scopes for name in ("k_proj", "v_proj"))
+    def build(cls, b: Builder, layers: Mapping[str, CrossAttention], d: int | None = None) -> "CrossKV":
+        """layers: by their scopes below `b`. d: width of the encoder's rows; None: that of the decoder's."""
+        shape = next(iter(layers.values())).shape
+        names = tuple(f"{scope}.{name}" for scope in layers for name in ("k_proj", "v_proj"))
         linear = b.for_encoder_rows().linear(
-            names, shape.d, (shape.width,) * len(names), bias=shape.bias[1:3] * len(scopes)
+            names, d or shape.d, (shape.kv_width,) * len(names), bias=shape.bias[1:3] * len(layers)
         )
-        return cls(shape, linear)
+        return cls(tuple(layers.values()), linear)
 
-    def __call__(self, encoded: Tensor) -> tuple[Tensor, ...]:
-        """encoded [rows, d] to a view [2 (k, v), rows, heads, head_dim] per layer."""
-        kv = self.linear(encoded).unflatten(1, (-1, 2, self.shape.heads, self.shape.head_dim))
+    def write(self, encoded: Tensor, slots: Tensor) -> None:
+        """Store every layer's K and V of encoder rows [rows, d] at slots [slabs, rows]."""
+        for start in range(0, len(encoded), CROSS_ROWS):
+            rows = slice(start, start + CROSS_ROWS)
+            for layer, (k, v) in zip(self.layers, self._projected(encoded[rows]), strict=True):
+                layer.write(k, v, slots[:, rows])
+
+    def _projected(self, encoded: Tensor) -> tuple[Tensor, ...]:
+        """encoded [rows, d] to a view [2 (k, v), rows, kv_heads, head_dim] per layer."""
+        shape = self.layers[0].shape
+        kv = self.linear(encoded).unflatten(1, (-1, 2, shape.kv_heads, shape.head_dim))
         layers: tuple[Tensor, ...] = kv.permute(1, 2, 0, 3, 4).unbind()
         return layers
 
 
 def _qkv(b: Builder, shape: HeadShape) -> Linear:
     names = ("q_proj", "k_proj", "v_proj")
-    return b.linear(names, shape.d, (shape.width,) * 3, bias=shape.bias[:3])
+    return b.linear(names, shape.d, (shape.width, shape.kv_width, shape.kv_width), bias=shape.bias[:3])
 
 
 def _out(b: Builder, shape: HeadShape) -> Linear:
     return b.linear("out_proj", shape.width, shape.d, bias=shape.bias[3])
 
 
-def _turned(qkv: Tensor, heads: int, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
-    """[rows, 3 * heads * head_dim] to queries, keys and values [rows, heads, head_dim]."""
-    parts = qkv.unflatten(1, (3, heads, -1))
-    q, k = (parts[:, :2] if turn is None else turn(parts[:, :2])).unbind(1)
-    return q, k, parts[:, 2]
+def _split(qkv: Tensor, shape: HeadShape, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+    """[rows, projections] to queries [rows, heads, head_dim], keys and values [rows, kv_heads, head_dim]."""
+    qk, v = qkv.unflatten(1, (-1, shape.head_dim)).tensor_split((shape.heads + shape.kv_heads,), dim=1)
+    q, k = (qk if turn is None else turn(qk)).tensor_split((shape.heads,), dim=1)
+    return q, k, v
+
+
+def _by_head(norm: Norm, x: Tensor) -> Tensor:
+    """x [rows, heads, head_dim], each head normed by itself."""
+    return norm(x.flatten(0, 1)).view(x.shape)

@@ -9,7 +9,7 @@ import importlib.metadata
 import importlib.util
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,15 +18,21 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from transduce import models
-from transduce.core.request import EncoderItem, RuleSpec, Scored
+from transduce.core.request import EncoderItem, RuleSpec, Scored, Span
 from transduce.errors import CheckpointError, RequestError
 from transduce.layers.build import Builder
 from transduce.layers.step import EncoderBatch, StepInput
 from transduce.media.audio import Samples
 from transduce.rules.base import LogitsRule
 
+SHARED = frozenset({"base", "config", "parts", "speech", "text", "vision"})
+"""Modules beside the families' own."""
+
 Decode = Callable[[Sequence[int]], str]
 """Token ids to text."""
+
+Groups = tuple[tuple[tuple[EncoderItem, ...], ...], tuple[Span, ...]]
+"""Encoder inputs, each of one or more items, and which of them the decoder's tokens see."""
 
 
 class Head(Protocol):
@@ -61,7 +67,9 @@ class Spec:
     source_vocab 0: the encoder takes no ids). max_source, max_target: longest encoder input and decoder sequence in
     tokens, of features in rows; None: no limit. fixed_rows: encoder rows of every item where that is fixed (Whisper:
     1500), else None. feature_shape: of the longest item's features where the encoder takes no ids (Whisper: mels,
-    frames). tasks: among "generate", "transcribe". bias: whether attention takes a relative position bias.
+    frames). tasks: among "generate", "transcribe". bias: whether attention takes a relative position bias. hidden:
+    width of the decoder's rows where the encoder's are of another; None: they are not. beside: most ids that such
+    features may have beside them.
     """
 
     vocab_size: int
@@ -77,6 +85,8 @@ class Spec:
     tasks: frozenset[str]
     bias: bool = False
     feature_shape: tuple[int, ...] = ()
+    hidden: int | None = None
+    beside: int = 0
 
 
 class Model(ABC):
@@ -138,6 +148,12 @@ class Processor(ABC):
     media: str | None
     """The `multi_modal_data` key of the encoder's input ("audio"); None: the encoder's input is text or ids."""
 
+    interleaved: bool = False
+    """Whether media stand within the decoder's prompt, any number of them; else one is all the encoder is given."""
+
+    prompted: bool = False
+    """Whether the encoder reads a prompt beside its media; else the prompt is the decoder's."""
+
     language: str | None = None
     """The only language that a speech model knows, as a code such as "en"; None: it knows several, or hears nothing."""
 
@@ -156,6 +172,10 @@ class Processor(ABC):
     def item(self, source: object) -> EncoderItem:
         """One encoder item from token ids (text families) or from `audio` as media/audio.py takes it."""
 
+    def grouped(self, start: Sequence[int], items: Sequence[EncoderItem]) -> Groups:
+        """How the items of one prompt become encoder inputs, for a decoder that starts from the ids `start`."""
+        return (tuple(items),), (Span(0, 0, sum(item.rows for item in items)),)
+
     def rules(self, start: Sequence[int], options: Mapping[str, object]) -> tuple[RuleSpec, ...]:
         """Logits rules that the options imply, for a decoder that starts from the ids `start`."""
         return ()
@@ -166,13 +186,30 @@ class Processor(ABC):
             return None
         return partial(self.tokenizer.decode, skip_special_tokens=skip_special_tokens)
 
+    def parsed(
+        self, start: Sequence[int], answer: Sequence[int], text: str | None, size: tuple[int, int] | None
+    ) -> object:
+        """What a whole answer says, as JSON has it, where the model writes markup; None where it does not.
+
+        start: the ids that the decoder started from. answer: its new ones. text: what the encoder read, if that is
+        known. size: width and height of the image, if there is one.
+        """
+        return None
+
+    def updated(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the checkpoint asks of generation, with today's fields where it has the family's older ones."""
+        return fields
+
     @property
     def clock(self) -> Clock:
         """How the model measures time, if it writes timestamps."""
         raise RequestError("this model writes no timestamps; its audio is not cut at them")
 
-    def level(self, recording: Samples) -> float:
-        """What the features of a recording's excerpts owe to the whole of it, a number of the family's own."""
+    def level(self, pieces: Iterable[Samples]) -> float:
+        """What the features of a recording's excerpts owe to the whole of it, a number of the family's own.
+
+        pieces: the recording, as `media.audio.stream` gives it, of which little is to be held.
+        """
         raise RequestError("this model takes no excerpts of recordings")
 
     def probe(self, start: Sequence[int], options: Mapping[str, object]) -> Scored | None:
@@ -186,24 +223,56 @@ class Processor(ABC):
         """Decoder tokens to start from, start token included; `options` such as language and task are the family's."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Foreign:
+    """A folder of CTranslate2's: its config.json, its vocabulary by id, and the variables and settings of model.bin.
+
+    A variable of int8 stands beside a `…_scale` [out], as quant/int8.py has it; other integers are settings.
+    """
+
+    config: Mapping[str, Any]
+    vocabulary: Sequence[str]
+    variables: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Converted:
+    """The same in transformers' terms: what would be in config.json and generation_config.json, and the weights."""
+
+    config: Mapping[str, Any]
+    generation: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class CTranslate2:
+    """The one revision of a layout of variables that a family reads, and how."""
+
+    revision: int
+    convert: Callable[[Foreign], Converted]
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """What a family module offers.
 
     config: the view of config.json (a dict) the family works with; raises CheckpointError on what it cannot do.
     rename: checkpoint tensor name to the name the model asks for; None: the tensor is not used.
-    processor: (folder, config, tokenizer or None) -> Processor. rules: the family's own logits rules.
+    processor: (folder, config, what the checkpoint asks of generation, tokenizer or None) -> Processor.
+    rules: the family's own logits rules.
     keep: patterns over the layers that suffer from quantization: they are left out of it where the user says nothing.
+    ctranslate2: how its models in CTranslate2's format are read; None: they are not.
     """
 
     config: Callable[[Mapping[str, Any]], Any]
     spec: Callable[[Any], Spec]
     build: Callable[[Any, Builder], Model]
     rename: Callable[[str], str | None]
-    processor: Callable[[Path, Any, Any], Processor]
+    processor: Callable[[Path, Any, Mapping[str, Any], Any], Processor]
     architectures: frozenset[str] = field(default_factory=frozenset)
     rules: tuple[type[LogitsRule[Any]], ...] = ()
     keep: tuple[str, ...] = ()
+    ctranslate2: CTranslate2 | None = None
 
 
 def find(model_type: str) -> Family:
@@ -222,5 +291,5 @@ def find(model_type: str) -> Family:
 
 def known() -> list[str]:
     """Model types that can be found, sorted."""
-    own = [m.name for m in pkgutil.iter_modules(models.__path__) if m.name not in {"base", "config", "speech", "text"}]
+    own = {each.name for each in pkgutil.iter_modules(models.__path__)} - SHARED
     return sorted({*own, *importlib.metadata.entry_points(group="transduce.models").names})

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -13,8 +13,9 @@ from transduce.quant.base import Activation
 from transduce.stacks.style import Style
 
 C = TypeVar("C")
+P = TypeVar("P")
 
-CONFIG, GENERATION = "config.json", "generation_config.json"
+CONFIG, GENERATION, PREPROCESSOR = "config.json", "generation_config.json", "preprocessor_config.json"
 
 START = ("decoder_start_token_id", "bos_token_id")
 """Fields that name the decoder's first token, the one that counts first."""
@@ -27,6 +28,7 @@ _KINDS: Mapping[type, str] = {
     bool: "true or false",
     str: "a string",
     list: "a list",
+    dict: "an object",
     NoneType: "null",
 }
 
@@ -67,6 +69,18 @@ def view(cls: type[C], raw: Mapping[str, Any], file: str = CONFIG) -> C:
     return cls(**{name: raw[name] for name in given})
 
 
+def with_rope(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json's fields, the rope parameters among them: they may lie in an object of their own, which goes before.
+
+    CheckpointError where that is none.
+    """
+    rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    if not isinstance(rope, dict):
+        raise CheckpointError(f"config.json has rope parameters {rope!r}; they should be an object")
+    named = {"rope_type": rope["type"]} if "type" in rope else {}  # as older files have it
+    return {**raw, **named, **rope}
+
+
 def _fits(value: object, hint: Any) -> bool:
     """Whether a JSON value is of the annotated type; true is no number, a whole number is a float too."""
     if get_origin(hint) in (Union, UnionType):
@@ -75,13 +89,15 @@ def _fits(value: object, hint: Any) -> bool:
         return _fits(value, int) and cast(int, value) > 0
     if isinstance(value, bool):
         return hint is bool
-    return isinstance(value, int | float) and abs(value) < math.inf if hint is float else isinstance(value, hint)
+    if hint is float:
+        return isinstance(value, int | float) and abs(value) < math.inf
+    return isinstance(value, get_origin(hint) or hint)
 
 
 def _described(hint: Any) -> str:
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(_described(each) for each in get_args(hint))
-    return "a whole number above 0" if hint == Size else _KINDS[hint]
+    return "a whole number above 0" if hint == Size else _KINDS[get_origin(hint) or hint]
 
 
 def activation(name: str) -> Activation:
@@ -91,10 +107,24 @@ def activation(name: str) -> Activation:
     return ACTIVATIONS[name]
 
 
-def generation_fields(folder: Path) -> dict[str, Any]:
-    """What a checkpoint folder asks of generation: generation_config.json, else config.json."""
-    file = folder / GENERATION
-    return read_json(file if file.is_file() else folder / CONFIG)
+def preprocessor(folder: Path, read: Callable[[Path], P]) -> P:
+    """What `read` makes of a checkpoint's folder; CheckpointError where its preprocessor_config.json makes nothing."""
+    try:
+        return read(folder)
+    except CheckpointError:
+        raise
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise CheckpointError(
+            f"{folder / PREPROCESSOR} makes no preprocessor ({error}): save or download it again"
+        ) from error
+
+
+def inherited(fields: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    """What a checkpoint asks of generation. A config.json may say it in this part, where the whole says nothing."""
+    within = fields.get(part)
+    if not isinstance(within, dict):
+        return fields
+    return {**within, **{name: value for name, value in fields.items() if value is not None}}
 
 
 def start_token(fields: Mapping[str, Any]) -> int | None:

@@ -2,22 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from transduce.errors import CheckpointError
 from transduce.layers.embedding import TokenEmbedding
 from transduce.layers.step import EncoderBatch, StepInput
 from transduce.models.base import Head, Model, Spec
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
-
-E = TypeVar("E")
-
-PREPROCESSOR = "preprocessor_config.json"
 
 FrontEnd = Callable[[Tensor], Tensor]
 """An item's features to encoder rows [rows, d]: one item at a time, so that its rows know no other item."""
@@ -48,15 +41,3 @@ class SpeechModel(Model):
         self, queries: Sequence[Tensor], heads: Sequence[tuple[int, int]], tables: Sequence[Sequence[int]], rows: int
     ) -> Tensor:
         return self.decoder.attention(queries, heads, tables, rows)
-
-
-def extractor(folder: Path, read: Callable[[Path], E]) -> E:
-    """What `read` makes of a checkpoint's folder; CheckpointError where its preprocessor_config.json makes nothing."""
-    try:
-        return read(folder)
-    except CheckpointError:
-        raise
-    except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
-        raise CheckpointError(
-            f"{folder / PREPROCESSOR} makes no feature extractor ({error}): save or download it again"
-        ) from error

@@ -15,7 +15,7 @@ from transduce.layers.build import Builder
 from transduce.layers.embedding import TokenEmbedding
 from transduce.layers.step import EncoderBatch, StepInput
 from transduce.models.base import Head, KVGroup, Model, Processor, Spec
-from transduce.models.config import generation_fields, start_token
+from transduce.models.config import start_token
 from transduce.quant.base import Linear
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
@@ -141,6 +141,6 @@ class TextProcessor(Processor):
         return self.tokenizer
 
 
-def text_processor(folder: Path, config: object, tokenizer: Any) -> TextProcessor:
+def text_processor(folder: Path, config: object, generation: Mapping[str, Any], tokenizer: Any) -> TextProcessor:
     """The processor of a text checkpoint, as Family asks for it."""
-    return TextProcessor(tokenizer, start_token(generation_fields(folder)))
+    return TextProcessor(tokenizer, start_token(generation))

@@ -14,9 +14,6 @@ from transduce.layers.rotary import Rotary, Turn
 from transduce.layers.step import StepInput
 from transduce.stacks.style import FeedForward, Residual, Style
 
-CROSS_ROWS = 256
-"""Encoder rows whose K and V of all layers are made at once, and written while they are in the cache."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderLayer:
@@ -65,15 +62,12 @@ class DecoderStack:
         attend = Attend(style.scale, causal=True, bias=bias)
         scopes = [f"layers.{i}" for i in range(style.layers)]
         layers = tuple(DecoderLayer.build(b.at(scope), style, i, attend) for i, scope in enumerate(scopes))
-        cross_kv = CrossKV.build(b, style.head_shape, [f"{scope}.encoder_attn" for scope in scopes])
-        return cls(layers, cross_kv, style.build_final_norm(b), rotary)
+        crosses = {f"{scope}.encoder_attn": layer.cross for scope, layer in zip(scopes, layers, strict=True)}
+        return cls(layers, CrossKV.build(b, crosses, style.encoded), style.build_final_norm(b), rotary)
 
     def write_cross(self, encoded: Tensor, slots: Tensor) -> None:
         """Store every layer's cross K and V of encoder rows [rows, d] at slots [slabs, rows]."""
-        for start in range(0, len(encoded), CROSS_ROWS):
-            rows = slice(start, start + CROSS_ROWS)
-            for layer, (k, v) in zip(self.layers, self.cross_kv(encoded[rows]), strict=True):
-                layer.cross.write(k, v, slots[:, rows])
+        self.cross_kv.write(encoded, slots)
 
     def attention(
         self, queries: Sequence[Tensor], heads: Sequence[tuple[int, int]], tables: Sequence[Sequence[int]], rows: int

@@ -16,10 +16,12 @@ from transduce.quant.base import Activation, Linear
 class Style:
     """Shape and style of one stack.
 
-    scale: multiplies query · key. bias: whether feed-forward linears have one. attention_bias: of q, k, v and out.
+    kv_heads: of keys and values; None: as many as heads. scale: multiplies query · key. bias: whether feed-forward
+    linears have one. attention_bias: of q, k, v and out.
     pre_norm: norms stand before each sublayer and after the last layer, else after each sublayer's residual.
     norm_bias: of layer norms. gated: activation(gate(x)) * fc1(x) instead of activation(fc1(x)). gate_within: the
-    checkpoint has both as one fc1, the gate's outputs last.
+    checkpoint has both as one fc1, the gate's outputs last. encoded: width of the encoder rows that a decoder reads;
+    None: d.
     """
 
     layers: int
@@ -33,15 +35,17 @@ class Style:
     norm: Literal["layer", "rms"] = "layer"
     eps: float = 1e-5
     bias: bool = True
+    kv_heads: int | None = None
     attention_bias: tuple[bool, bool, bool, bool] = (True, True, True, True)
     norm_bias: bool = True
     gated: bool = False
     gate_within: bool = False
+    encoded: int | None = None
 
     @property
     def head_shape(self) -> HeadShape:
         """The attention layers' projections."""
-        return HeadShape(self.d, self.heads, self.head_dim, self.attention_bias)
+        return HeadShape(self.d, self.heads, self.kv_heads or self.heads, self.head_dim, self.attention_bias)
 
     def build_norm(self, b: Builder, name: str) -> Norm:
         """The stack's kind of norm."""
@@ -71,6 +75,26 @@ class Residual:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class GatedResidual:
+    """The residual connection around a sublayer behind its norm, of which it takes as much as the model has learnt.
+
+    gate: [1], below 1 either way.
+    """
+
+    norm: Norm
+    gate: Tensor
+
+    @classmethod
+    def build(cls, b: Builder, style: Style, name: str, gate: str) -> "GatedResidual":
+        """gate: the name of the checkpoint's number, whose tanh counts."""
+        return cls(style.build_norm(b, name), b.tensor(gate, (1,)).tanh())
+
+    def __call__(self, x: Tensor, sublayer: Callable[[Tensor, None], Tensor]) -> Tensor:
+        """x [rows, d] -> [rows, d]; sublayer(rows, None) is without the residual."""
+        return x + self.gate * sublayer(self.norm(x), None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FeedForward:
     """fc2(activation(fc1(x))), or gated."""
 
@@ -86,7 +110,7 @@ class FeedForward:
         linear, gate, name = (b.half(0), b.half(1), "fc1") if style.gate_within else (b, b, "gate")
         return cls(_widening(linear, style, "fc1", None), fc2, _widening(gate, style, name, style.activation))
 
-    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """x [rows, d] -> [rows, d], plus residual [rows, d]."""
         gates = None if self.gate is None else self.gate(x)
         return self.fc2(self.fc1(x, times=gates), plus=residual)

@@ -10,7 +10,7 @@ from transformers import Wav2Vec2FeatureExtractor
 
 from transduce.core.request import EncoderItem
 from transduce.errors import CheckpointError, MediaError, RequestError
-from transduce.media.audio import Audio, Excerpt, Samples, decode
+from transduce.media.audio import Audio, Excerpt, Samples, Whole, decode
 from transduce.models.base import Clock
 from transduce.models.config import PREPROCESSOR
 from transduce.models.moonshine.model import CONVOLUTIONS, RATE, MoonshineConfig, encoder_rows
@@ -86,9 +86,13 @@ class MoonshineProcessor(TextProcessor):
         return super().decoder_ids(prompt, asked)
 
     def _samples(self, source: object) -> Samples:
-        if isinstance(source, Excerpt):
-            return source.recording[source.start : source.stop]
-        return decode(cast(Audio, source), RATE, DECODED * self._config.longest)
+        match source:
+            case Excerpt(samples, start, stop):
+                return samples[start:stop]
+            case Whole(samples):
+                return samples
+            case _:
+                return decode(cast(Audio, source), RATE, DECODED * self._config.longest)
 
     def _too_long(self, samples: int) -> MediaError:
         longest = self._config.longest / RATE

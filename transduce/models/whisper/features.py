@@ -67,7 +67,6 @@ class LogMel:
 
     def features(self, excerpt: Excerpt) -> npt.NDArray[np.float32]:
         """[mels, frames of a window], zero behind the excerpt's end. It starts and ends at whole frames."""
-        assert excerpt.level is not None
         powers = self._powers(excerpt.recording, excerpt.start // self._hop, excerpt.stop // self._hop)
         return self._scaled(powers, excerpt.level, behind=-OFFSET)
 

@@ -16,7 +16,7 @@ from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
 from transduce.core.request import Attention, EncoderItem, RuleSpec, Scored
 from transduce.errors import CheckpointError, MediaError, RequestError
-from transduce.media.audio import Audio, Excerpt, Samples, decode
+from transduce.media.audio import Audio, Excerpt, Samples, Whole, decode
 from transduce.models.base import Clock, Decode, Processor, Spoken
 from transduce.models.whisper import older
 from transduce.models.whisper.features import LogMel
@@ -103,9 +103,9 @@ class WhisperProcessor(Processor):
 
     def _features(self, source: object) -> npt.NDArray[np.float32]:
         match source:
-            case Excerpt(level=float()):
+            case Excerpt():
                 return self._log_mel.features(source)
-            case Excerpt(recording=samples):
+            case Whole(samples):
                 return self._padded(samples)
             case _:
                 most = WINDOWS * self.extractor.n_samples

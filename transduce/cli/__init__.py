@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 import transduce
-from transduce.cli import answering, bench, options, run_batch, serve, sources, terminal, transcribe
+from transduce.cli import answering, bench, ocr, options, run_batch, serve, sources, terminal, transcribe
 from transduce.config import EngineConfig, from_options
 from transduce.errors import EngineError, RequestError, TransduceError
 from transduce.frontend.outputs import CompletionOutput
@@ -30,6 +30,7 @@ app = typer.Typer(
 )
 app.command(cls=sources.Command)(serve.serve)
 app.command(cls=sources.Command)(transcribe.transcribe)
+app.command(cls=sources.Command)(ocr.ocr)
 app.command("run-batch", cls=sources.Command)(run_batch.run_batch)
 app.add_typer(bench.app, name="bench")
 
@@ -66,7 +67,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 @app.callback(invoke_without_command=True)
 def root(show_version: options.ShowVersion = False) -> None:
-    """Run encoder-decoder transformers: text or speech in, text out."""
+    """Run encoder-decoder transformers: text, speech or images in, text out."""
     if show_version:
         typer.echo(transduce.__version__)
         raise typer.Exit

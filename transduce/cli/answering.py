@@ -3,7 +3,7 @@
 Knows no command but as the name of one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,9 @@ FAILED = 1
 """The exit code where inputs failed."""
 
 
-def params(context: typer.Context) -> SamplingParams | BeamSearchParams:
-    """What the flags ask of decoding."""
-    sampling, beams = options.given(context, SamplingParams), options.given(context, BeamSearchParams)
+def params(context: typer.Context, but: Collection[str] = ()) -> SamplingParams | BeamSearchParams:
+    """What the flags ask of decoding. but: names that say something else in this command."""
+    sampling, beams = options.given(context, SamplingParams, but), options.given(context, BeamSearchParams, but)
     with wrong():
         if "beam_width" not in beams:
             return SamplingParams(**sampling)
@@ -46,11 +46,22 @@ def load(context: typer.Context, command: str) -> "LLM":
         from transduce.llm import LLM
 
         llm = LLM(**options.given(context, EngineConfig))
-    media = llm.frontend.processor.media
-    fitting = "generate" if media is None else "transcribe"
-    if command != fitting:
-        raise typer.BadParameter(f"{llm.config.model!r} takes {media or 'text'}; use transduce {fitting}")
+    processor = llm.frontend.processor
+    fitting = _fitting(processor.media, processor.interleaved)
+    if command not in fitting:
+        raise typer.BadParameter(f"{llm.config.model!r} takes {processor.media or 'text'}; use transduce {fitting[0]}")
     return llm
+
+
+def _fitting(media: str | None, interleaved: bool) -> Sequence[str]:
+    """Commands for a model. interleaved: whether it answers text alone, too."""
+    match media:
+        case "audio":
+            return ("transcribe",)
+        case "image":
+            return ("ocr", "generate") if interleaved else ("ocr",)
+        case _:
+            return ("generate",)
 
 
 @contextmanager

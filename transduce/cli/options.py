@@ -3,6 +3,7 @@
 Knows no command. What a flag means is what the engine argument or parameter of its name means.
 """
 
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +16,13 @@ def option(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text, show_default=False, show_envvar=False)
 
 
-def given(context: typer.Context, record: type) -> dict[str, Any]:
-    """Those of the command's arguments that the dataclass `record` has, unless left out."""
-    values = {field.name: context.params.get(field.name) for field in fields(record)}
+def given(context: typer.Context, record: type, but: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
+    """Those of the command's arguments that the dataclass `record` has, unless left out; some but not others.
+
+    prefix: what the arguments' names have in front.
+    """
+    names = [field.name for field in fields(record) if field.name not in but]
+    values = {name: context.params.get(f"{prefix}{name}") for name in names}
     return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
@@ -33,9 +38,9 @@ Backend = Annotated[str | None, option("Attention backend.")]
 Speculate = Annotated[
     bool | None, option("Draft from the source what may follow. Left out: where that changes nothing but speed.")
 ]
-Quantization = Annotated[str | None, option("How weights are stored: int8. Left out: as MODEL has them.")]
+Quantization = Annotated[str | None, option("How weights are stored: int8, bitsandbytes. Left out: as MODEL has them.")]
 Keep = Annotated[list[str] | None, option("A layer, or a pattern, to leave unquantized; may be repeated.", "--keep")]
-LoadFormat = Annotated[str | None, option("auto, safetensors, pt, or dummy for random weights.")]
+LoadFormat = Annotated[str | None, option("auto, safetensors, pt, bitsandbytes, or dummy for random weights.")]
 GenerationConfig = Annotated[str | None, option("auto, or none to leave out MODEL's own sampling and length defaults.")]
 Tokenizer = Annotated[str | None, option("Folder or hub id of another tokenizer.")]
 Revision = Annotated[str | None, option("Branch, tag or commit on the hub.")]

@@ -1,67 +1,57 @@
-"""A folder of transcriptions: files in the formats asked for, and a list of the recordings that are finished.
+"""A folder of results: files in the formats asked for, and a list of the inputs that are finished.
 
-Owns what is there after a run that was cut short: whole files, and in the list only what has all of them.
+Owns the flags that ask for one, and what is there after a run that was cut short: whole files, and in the list only
+what has all of them. Knows no format.
 """
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import typer
 
-from transduce.cli.recordings import Recording, named
-from transduce.speech import subtitles
-from transduce.speech.subtitles import Layout
+from transduce.cli import answering, terminal
+from transduce.cli.inputs import Input, named
+from transduce.cli.options import option
 
-if TYPE_CHECKING:
-    from transduce.speech.transcription import Transcription
+T = TypeVar("T")
+
+OutputDir = Annotated[Path | None, option("Folder to write results to; a further run goes on where one stopped.")]
 
 LIST = ".transduce.jsonl"
-"""A line for each recording whose results are all there: its path, how it was then, and their name."""
-
-FORMATS = ("txt", "srt", "vtt", "tsv", "json")
+"""A line for each input whose results are all there: its path, how it was then, and their name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """What results look like. formats: of FORMATS. task: as the JSON names it. words: whether it lists them too."""
+def formats(context: typer.Context, known: Sequence[str]) -> Sequence[str]:
+    """Those that --format asks for; all if it does not.
 
-    formats: Sequence[str]
-    layout: Layout
-    task: str
-    words: bool
-
-    def rendered(self, form: str, said: "Transcription") -> str:
-        """A transcription in one of the formats."""
-        match form:
-            case "txt":
-                return subtitles.txt(said.segments)
-            case "srt":
-                return subtitles.srt(said.segments, self.layout)
-            case "vtt":
-                return subtitles.vtt(said.segments, self.layout)
-            case "tsv":
-                return subtitles.tsv(said.segments)
-            case _:
-                return self._json(said)
-
-    def _json(self, said: "Transcription") -> str:
-        listed = ("segment", "word") if self.words else ("segment",)
-        answer = subtitles.verbose_json(
-            said.segments, task=self.task, language=said.language or "", duration=said.duration, granularities=listed
-        )
-        return f"{answer}\n"
+    Raises BadParameter for others, and where results are to be printed and written, or neither is what is asked.
+    """
+    asked, writes = context.params["formats"], context.params["output_dir"] is not None
+    if asked and not writes:
+        raise typer.BadParameter("--format is for files: give --output-dir too")
+    if writes and context.params["as_json"]:
+        raise typer.BadParameter("--json prints, and --output-dir writes: give --format json instead of --json")
+    chosen = known if asked is None else tuple(dict.fromkeys(each.strip() for each in asked.split(",")))
+    if unknown := next((each for each in chosen if each not in known), None):
+        raise typer.BadParameter(f"--format {unknown!r}: give some of {','.join(known)}")
+    return chosen
 
 
-class Results:
-    """The folder's, which is made if need be. Raises BadParameter where that fails, or its list cannot be read."""
+class Results(Generic[T]):
+    """The folder's, which is made if need be. rendered(result, format): the text of a file.
 
-    def __init__(self, folder: Path, style: Style, recordings: Sequence[Recording]) -> None:
+    Raises BadParameter where that fails, or its list cannot be read.
+    """
+
+    def __init__(
+        self, folder: Path, formats: Sequence[str], rendered: Callable[[T, str], str], inputs: Sequence[Input]
+    ) -> None:
         self._folder = folder
-        self._style = style
+        self._formats = formats
+        self._rendered = rendered
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._listed = _listed(folder / LIST)
@@ -70,24 +60,46 @@ class Results:
             raise typer.BadParameter(f"cannot write to {str(folder)!r}: {error.strerror}") from error
         except (ValueError, LookupError, TypeError) as error:
             raise typer.BadParameter(f"{str(folder / LIST)!r} is no list of results; delete it") from error
-        self._names = named(recordings, known)
+        self._files = {each.source: each for each in inputs}
+        self._names = named(inputs, known)
 
-    def finished(self, source: str) -> bool:
+    def fill(self, done: str, make: Callable[[Sequence[Input]], Mapping[int, Sequence[str]]]) -> None:
+        """Have the results made that are not there, count them on stdout, and exit 1 if some failed.
+
+        done: what happened to the inputs that did not. make: given inputs, writes what becomes of them, and tells by
+        their places what went wrong.
+        """
+        todo = [each for source, each in self._files.items() if not self._finished(source)]
+        errors = make(todo) if todo else {}
+        failed = sum(map(bool, errors.values()))
+        before = f", {len(self._files) - len(todo)} from an earlier run" if len(todo) < len(self._files) else ""
+        terminal.show([f"{self._folder}: {len(todo) - failed} {done}, {failed} failed{before}"])
+        answering.finish((each.path, error) for place, each in enumerate(todo) for error in errors[place])
+
+    def _finished(self, source: str) -> bool:
         """Whether a source is as it was when its results were written, and they are there in all formats."""
         line = self._listed.get(source)
         return line is not None and line == self._line(source) and all(path.exists() for path in self._paths(source))
 
-    def write(self, source: str, said: "Transcription") -> None:
-        """Write a source's results. Raises OSError."""
+    def write(self, source: str, result: T, whole: bool = True) -> list[str]:
+        """Write a source's results; why not, if that fails. whole: else a further run makes them again."""
+        try:
+            self._write(source, result, whole)
+        except OSError as error:
+            return [f"cannot write its results: {error.strerror}"]
+        return []
+
+    def _write(self, source: str, result: T, whole: bool) -> None:
         line = self._line(source)
-        for path, form in zip(self._paths(source), self._style.formats, strict=True):
+        for path, form in zip(self._paths(source), self._formats, strict=True):
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, self._style.rendered(form, said))
-        with (self._folder / LIST).open("a", encoding="ascii") as file:
-            file.write(json.dumps(line) + "\n")
+            _replace(path, self._rendered(result, form))
+        if whole:
+            with (self._folder / LIST).open("a", encoding="ascii") as file:
+                file.write(json.dumps(line) + "\n")
 
     def _paths(self, source: str) -> list[Path]:
-        return [self._folder / f"{self._names[source]}.{form}" for form in self._style.formats]
+        return [self._folder / f"{self._names[source]}.{form}" for form in self._formats]
 
     def _line(self, source: str) -> dict[str, Any] | None:
         """What the list says of a source as it is; None where it is not there."""

@@ -27,6 +27,7 @@ Keys = Annotated[list[str] | None, option("Key that requests must carry; may be 
 KeyFile = Annotated[Path | None, option("File of such keys, one a line.")]
 Origins = Annotated[list[str] | None, option("Web page that may call (CORS); may be repeated.", "--allowed-origins")]
 MaxWaiting = Annotated[int | None, option("Prompts that may wait; then new requests get a 429.")]
+Priority = Annotated[bool, option("Let requests of lower priority pass others.", "--priority")]
 RequestTimeout = Annotated[float | None, option("Seconds that a prompt may take.")]
 ShutdownTimeout = Annotated[float | None, option("Seconds that running requests get after SIGTERM.")]
 MaxBody = Annotated[float | None, option("Largest request body, in MB.")]
@@ -46,6 +47,13 @@ Eager = Annotated[bool, option("Without effect on a CPU.", "--enforce-eager")]
 Trust = Annotated[bool, option("Run code that comes with a checkpoint.", "--trust-remote-code")]
 NoTokenizer = Annotated[bool, option("Token ids in and out, no text.", "--skip-tokenizer-init")]
 EngineSeed = Annotated[int | None, option("Starts the seeds of requests without one of their own.")]
+MostMedia = Annotated[str | None, option("Most images of a prompt, such as image=4: 16 unless given.")]
+Domains = Annotated[
+    list[str] | None,
+    option("Host to fetch images from, wherever it leads, and no other; may be repeated.", "--allowed-media-domains"),
+]
+LocalMedia = Annotated[Path | None, option("Folder under which file:// URLs of images are read.")]
+MediaTimeout = Annotated[float | None, option("Seconds that fetching an image may take.")]
 NoPage = Annotated[bool, option("Serve no page at /.", "--disable-playground")]
 
 
@@ -69,6 +77,7 @@ def serve(
     api_key_file: KeyFile = None,
     allowed_origins: Origins = None,
     max_waiting: MaxWaiting = None,
+    priority: Priority = False,
     request_timeout: RequestTimeout = None,
     shutdown_timeout: ShutdownTimeout = None,
     max_body_mb: MaxBody = None,
@@ -100,6 +109,10 @@ def serve(
     enforce_eager: Eager = False,
     trust_remote_code: Trust = False,
     seed: EngineSeed = None,
+    limit_mm_per_prompt: MostMedia = None,
+    allowed_media_domains: Domains = None,
+    allowed_local_media_path: LocalMedia = None,
+    media_timeout: MediaTimeout = None,
 ) -> None:
     """Serve MODEL over HTTP as OpenAI's API has it, until SIGTERM or Ctrl-C."""
     from transduce.server.options import ServeOptions

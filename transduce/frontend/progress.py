@@ -1,4 +1,4 @@
-"""Progress bars for long work in a terminal: requests done, and tokens or seconds of audio per second.
+"""Progress bars for long work in a terminal: requests done, and tokens, seconds of audio or pages per second.
 
 Owns what is shown and when. Knows no engine.
 """
@@ -91,3 +91,19 @@ class AudioBar(Bar):
     def _speed(self, seconds: float) -> str:
         audio = sum(heard for heard, _ in self._heard.values())
         return f"{audio:,.0f} s of audio, {audio / seconds:,.1f} × real time"
+
+
+class PageBar(Bar):
+    """Counts documents, and pages: how many a document has is known at its end alone."""
+
+    def __init__(self, total: int, shown: bool, console: Console | None = None) -> None:
+        super().__init__(total, shown, console)
+        self._pages = 0
+
+    def read(self) -> None:
+        """One more page has its text, or has failed."""
+        self._pages += 1
+        self.update()
+
+    def _speed(self, seconds: float) -> str:
+        return f"{self._pages:,} pages, {self._pages / seconds:,.1f} pages/s"

@@ -1,4 +1,4 @@
-"""Which recordings the inputs of transduce transcribe stand for, and what the results of each are named.
+"""Which files a command's inputs stand for, and what the results of each are named.
 
 Knows no model and writes nothing.
 """
@@ -12,16 +12,37 @@ from pathlib import Path
 
 import typer
 
-SUFFIXES = frozenset(
-    {".3gp", ".aac", ".ac3", ".aif", ".aifc", ".aiff", ".amr", ".au", ".avi", ".caf", ".flac", ".flv", ".m4a", ".m4b"}
-    | {".m4v", ".mka", ".mkv", ".mov", ".mp2", ".mp3", ".mp4", ".mpeg", ".mpg", ".mpga", ".oga", ".ogg", ".ogv"}
-    | {".opus", ".wav", ".webm", ".wma", ".wmv"}
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a command reads. suffixes: of its files in a folder; one that is named itself may have any."""
+
+    name: str
+    suffixes: frozenset[str]
+
+
+AUDIO = Kind(
+    "audio files",
+    frozenset(
+        {".3gp", ".aac", ".ac3", ".aif", ".aifc", ".aiff", ".amr", ".au", ".avi", ".caf", ".flac", ".flv", ".m4a"}
+        | {".m4b", ".m4v", ".mka", ".mkv", ".mov", ".mp2", ".mp3", ".mp4", ".mpeg", ".mpg", ".mpga", ".oga", ".ogg"}
+        | {".ogv", ".opus", ".wav", ".webm", ".wma", ".wmv"}
+    ),
 )
-"""Of files that are audio, or have some, in a folder; one that is named itself may have any."""
+"""Files that are audio, or have some."""
+
+DOCUMENTS = Kind(
+    "images and PDFs",
+    frozenset(
+        {".avif", ".bmp", ".gif", ".j2k", ".jfif", ".jp2", ".jpeg", ".jpg", ".jpx", ".pbm", ".pdf", ".pgm", ".png"}
+        | {".pnm", ".ppm", ".tif", ".tiff", ".webp"}
+    ),
+)
+"""What `media.image` has pages of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class Input:
     """A file. path: as it was given, or the folder that was given, and the way from there. within: that way alone."""
 
     path: str
@@ -33,21 +54,21 @@ class Recording:
         return os.path.realpath(self.path)
 
 
-def find(inputs: Sequence[str]) -> list[Recording]:
-    """Files as they are; of folders, at any depth, the audio files, sorted, without hidden ones.
+def find(given: Sequence[str], kind: Kind) -> list[Input]:
+    """Files as they are; of folders, at any depth, those of the kind, sorted, without hidden ones.
 
     Raises BadParameter for a folder that cannot be read, or that has none.
     """
-    return [recording for each in inputs for recording in _found(each)]
+    return [found for each in given for found in _found(each, kind)]
 
 
-def _found(given: str) -> Sequence[Recording]:
+def _found(given: str, kind: Kind) -> Sequence[Input]:
     if not Path(given).is_dir():
-        return [Recording(given, Path(Path(given).name))]
-    paths = sorted(path for path in _below(given) if path.suffix.lower() in SUFFIXES)
+        return [Input(given, Path(Path(given).name))]
+    paths = sorted(path for path in _below(given) if path.suffix.lower() in kind.suffixes)
     if not paths:
-        raise typer.BadParameter(f"{given!r}: there are no audio files in this folder; name a file to have it read")
-    return [Recording(str(path), path.relative_to(given)) for path in paths]
+        raise typer.BadParameter(f"{given!r}: there are no {kind.name} in this folder; name a file to have it read")
+    return [Input(str(path), path.relative_to(given)) for path in paths]
 
 
 def _below(folder: str) -> Iterator[Path]:
@@ -59,12 +80,12 @@ def _below(folder: str) -> Iterator[Path]:
         yield from (Path(at, name) for name in files if not name.startswith("."))
 
 
-def named(recordings: Sequence[Recording], known: Mapping[str, str]) -> dict[str, str]:
+def named(inputs: Sequence[Input], known: Mapping[str, str]) -> dict[str, str]:
     """A name for the results of each source, such as talks/one: its way without the suffix, if only one has that.
 
     Others keep the suffix, and get a number if that is not enough. known: names that sources have from earlier runs.
     """
-    ways = {each.source: each.within for each in recordings}
+    ways = {each.source: each.within for each in inputs}
     shared = Counter(_folded(way.with_suffix("")) for way in ways.values())
     names, taken = dict(known), {*map(_folded, known.values())}
     for source, way in ways.items():

@@ -1,6 +1,6 @@
 """What README.md, docs/ and examples/ say, held against the product: commands and snippets run, on tiny checkpoints.
 
-Only models and files are replaced: a hub id by a tiny folder of the same family, clip.wav and lines.txt by small ones.
+Only models and files are replaced: a hub id by a tiny folder of the same family, clip.wav and others by small ones.
 """
 
 import io
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from typer.main import get_command
+from vision_models import MODELS, drawn, save
 
 from tests.folders import text_folder, whisper_folder
 from transduce import (
@@ -35,8 +36,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = (
     "README.md",
     "docs/offline.md",
+    "docs/speech.md",
     "docs/async.md",
     "docs/cli.md",
+    "docs/ocr.md",
     "docs/design.md",
     "docs/from-vllm.md",
     "docs/quantization.md",
@@ -82,7 +85,17 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Tiny folders by the hub ids they stand for."""
     bart = text_folder(tmp_path_factory.mktemp("bart"), GENERATION)
     whisper = whisper_folder(tmp_path_factory.mktemp("whisper"), seed=0)
-    return dict.fromkeys(TEXT_MODELS, str(bart)) | dict.fromkeys(SPEECH_MODELS, str(whisper))
+    return dict.fromkeys(TEXT_MODELS, str(bart)) | dict.fromkeys(SPEECH_MODELS, str(whisper)) | seeing(tmp_path_factory)
+
+
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The same for those of the examples with images."""
+    found = {}
+    for kind, sample in MODELS.items():
+        folder = tmp_path_factory.mktemp(kind)
+        save(sample, folder)
+        found[sample.published] = str(folder)
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +111,9 @@ def workplace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         file.setsampwidth(2)
         file.setframerate(16_000)
         file.writeframes(samples.tobytes())
+    (tmp_path / "scans").mkdir()
+    for name in ("line.png", "scan.pdf", "scans/one.tif"):
+        drawn("a line").save(name)
     return tmp_path
 
 
@@ -139,9 +155,9 @@ def flags(command: str) -> set[str]:
     return {name for param in params for name in (*param.opts, *param.secondary_opts) if name.startswith("--")}
 
 
-@pytest.mark.parametrize("command", ["generate", "transcribe"])
+@pytest.mark.parametrize("command", ["generate", "transcribe", "ocr"])
 def test_every_flag_is_described_where_it_belongs(command: str) -> None:
-    described = table("docs/cli.md", f"transduce {command}").keys() | table("docs/cli.md", "Flags of both").keys()
+    described = table("docs/cli.md", f"transduce {command}").keys() | table("docs/cli.md", "Shared flags").keys()
     assert {name for name in described if name.startswith("--")} == flags(command) | {"--help"}
 
 
@@ -180,7 +196,7 @@ def test_every_field_is_described_and_no_other(record: type, heading: str) -> No
 def test_stated_engine_defaults_are_the_defaults() -> None:
     for field in fields(EngineConfig):
         stated = table("docs/offline.md", "Engine arguments")[field.name].split("|")[0].strip().strip("`")
-        if stated in {"64", "2048", "16", "0.9", "1", "0", "True", "False", "None", '"auto"'}:
+        if stated in {"64", "2048", "16", "0.9", "15.0", "1", "0", "True", "False", "None", '"auto"'}:
             assert stated.strip('"') == str(field.default)
         else:
             assert field.default is None or field.name == "model"
@@ -217,14 +233,14 @@ def test_models_are_those_that_are_found() -> None:
 def test_dependencies_are_those_required() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    required = project["dependencies"] + extras["checkpoints"] + extras["speech"]
+    required = project["dependencies"] + extras["checkpoints"] + extras["speech"] + extras["ocr"]
     names = {re.split(r"[><=\[]", requirement)[0] for requirement in required}
     section = text("README.md").partition("## Dependencies")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| ([\w, -]+) \|", section, re.MULTILINE)[1:]
     assert {name for row in listed for name in row.split(", ")} == names
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", [*PAGES, "docs/realtime.md", "CONTRIBUTING.md"])
 def test_links_and_files_exist(page: str) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)#?([\w-]*)\)", text(page)):
         path = (ROOT / page).parent / target if target else ROOT / page
@@ -238,6 +254,26 @@ def test_files_that_the_design_names_exist() -> None:
     assert len(named) >= 15
     for name in named:
         assert list((ROOT / "transduce").glob(f"**/{name}")), name
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("vision_language", "mllama"),
+        ("vision_language", "trocr"),
+        ("vision_language", "nougat"),
+        ("ocr", "donut"),
+        ("ocr", "florence2"),
+    ],
+)
+def test_examples_with_images_run(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = ["--num-prompts", "3"] if name == "vision_language" else ["--max-tokens", "8"]
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "-m", kind, "--random-weights", *number])
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith(("3 pictures, ", "3 pages in "))
 
 
 @pytest.mark.parametrize(

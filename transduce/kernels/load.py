@@ -70,4 +70,5 @@ def openmp_runtime() -> Path:
     runtimes = [file for file in mapped if file.name.startswith(RUNTIMES)]
     if not runtimes:
         raise OSError("torch has loaded no OpenMP runtime")
-    return max(runtimes, key=lambda file: file.is_relative_to(Path(torch.__file__).parent))
+    torchs = Path(torch.__file__).resolve().parent  # as the maps name it, where an environment is a link
+    return max(runtimes, key=lambda file: file.is_relative_to(torchs))

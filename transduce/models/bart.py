@@ -1,34 +1,13 @@
 """BART: post-norm, learned positions that start at row 2, a norm on the embeddings, a bias on the logits."""
 
-from dataclasses import dataclass
-
 from transduce.layers.build import Builder
 from transduce.layers.embedding import Embedding, TokenEmbedding
 from transduce.models.base import Family, Spec
-from transduce.models.config import Size, TwoSided, view
+from transduce.models.config import view
+from transduce.models.parts.bart import OFFSET, BartConfig
 from transduce.models.text import LMHead, TextModel, biased_head, text_processor, text_spec
 from transduce.stacks.decoder import DecoderStack
 from transduce.stacks.encoder import EncoderStack
-
-POSITION_OFFSET = 2
-"""The first rows of a position table were meant for padding and are never read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BartConfig(TwoSided):
-    """config.json of a BART checkpoint."""
-
-    vocab_size: Size = 50265
-    d_model: Size = 1024
-    activation_function: str = "gelu"
-    encoder_layers: Size = 12
-    encoder_attention_heads: Size = 16
-    encoder_ffn_dim: Size = 4096
-    decoder_layers: Size = 12
-    decoder_attention_heads: Size = 16
-    decoder_ffn_dim: Size = 4096
-    max_position_embeddings: Size = 1024
-    scale_embedding: bool = False
 
 
 def spec(config: BartConfig) -> Spec:
@@ -55,8 +34,8 @@ def build(config: BartConfig, b: Builder) -> TextModel:
 
 def _input(config: BartConfig, b: Builder, side: str) -> TokenEmbedding:
     scale = config.d_model**0.5 if config.scale_embedding else 1.0
-    rows = config.max_position_embeddings + POSITION_OFFSET
-    positions = b.tensor(f"{side}.embed_positions.weight", (rows, config.d_model))[POSITION_OFFSET:]
+    rows = config.max_position_embeddings + OFFSET
+    positions = b.tensor(f"{side}.embed_positions.weight", (rows, config.d_model))[OFFSET:]
     return TokenEmbedding(
         b.embedding(_table(b, f"{side}.embed_tokens"), config.vocab_size, config.d_model, scale),
         Embedding(positions),

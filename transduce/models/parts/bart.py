@@ -19,7 +19,7 @@ OFFSET = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BartConfig(TwoSided):
-    """The decoder's part of config.json, which may say things about an encoder too."""
+    """config.json of a BART checkpoint, or a decoder's part of one, which may say things about an encoder too."""
 
     vocab_size: Size = 50265
     d_model: Size = 1024

@@ -12,7 +12,9 @@ import sys
 from rich.live import Live
 from rich.text import Text
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
 
+from transduce.errors import TransduceError
 from transduce.media.audio import Samples, decode
 
 RATE = 16_000
@@ -59,4 +61,7 @@ async def main(file: str, url: str = "ws://127.0.0.1:8000/v1/realtime") -> None:
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit("usage: python examples/live_transcription.py FILE [URL]")
-    asyncio.run(main(*sys.argv[1:]))
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except (OSError, WebSocketException, TransduceError) as error:
+        sys.exit(f"{sys.argv[0]}: {error}")

@@ -14,6 +14,7 @@ from transformers import GenerationMixin, WhisperFeatureExtractor, WhisperForCon
 from tests.folders import whisper_folder, with_generation
 from tests.offline import load, tokens
 from transduce import BeamSearchParams, Fallback, MediaError, RequestError, SamplingParams, Transcription
+from transduce.core.request import EncoderItem
 from transduce.media import audio
 from transduce.media.audio import Samples, decode
 from transduce.speech import transcriber
@@ -291,6 +292,28 @@ def test_only_parts_are_heard(speech: Path) -> None:
         None,
         "clip_timestamps has 2, and the audio is 0.90 s long; give times within it",
     )
+
+
+def test_a_part_of_a_clip_is_that_part(speech: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm, heard = load(speech), list[EncoderItem]()
+    processor = llm.frontend.processor
+    item = processor.item
+
+    def kept(source: object) -> EncoderItem:
+        heard.append(item(source))
+        return heard[-1]
+
+    monkeypatch.setattr(processor, "item", kept)
+    llm.transcribe(CLIPS[0], "fr", clip_timestamps=[0, 0.3, 0.5, 0.8], sampling_params=GREEDY)
+    whole = features(speech, CLIPS[0])[0].numpy()
+    assert len({each.data.tobytes() for each in heard}) == 2
+    for each, start in ((heard[0], 0), (heard[-1], 50)):
+        np.testing.assert_allclose(each.data[:, :30], whole[:, start : start + 30], atol=1e-5)
+        assert not each.data[:, 30:].any()
+    heard.clear()
+    llm.transcribe(CLIPS[0], "fr", channels="separate", sampling_params=GREEDY)
+    np.testing.assert_allclose(heard[0].data, whole, atol=1e-5)
+    assert llm.transcribe((CLIPS[0][0][:99], RATE), "fr", channels="separate", sampling_params=GREEDY).error is None
 
 
 def test_suppressed_tokens_are_the_checkpoints_and_others(speech: Path) -> None:

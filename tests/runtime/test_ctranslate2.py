@@ -135,6 +135,7 @@ def head(version: int, spec: str, revision: int) -> bytes:
             head(6, "WhisperSpec", 2),
             "of revision 2, and this Transduce reads 3: convert it anew by today's CTranslate2",
         ),
+        (head(6, "Whis\x07per", 3), "cannot be read (a name in it cannot be read): copy or"),
         (head(6, "WhisperSpec", 3), "it ends after 26 bytes, and goes on to 30 at least"),
         (head(6, "WhisperSpec", 3) + bytes(4), "it has no 'decoder/projection/weight'"),
     ],

@@ -39,10 +39,13 @@ class LiveLLM(FakeLLM):
         self.frontend.processor.clock = SimpleNamespace(rate=RATE, window=30 * RATE, zero=5)
         self.frontend.processor.decoder_ids = self._asked_for
         self.frontend.lock, self.frontend.spec.target_vocab = nullcontext(), 9
+        self.frontend.defaults = SimpleNamespace(languages={"en": 6})
 
-    def _asked_for(self, prompt: object, options: dict[str, str]) -> None:
-        if options.get("language", "en") != "en":
+    def _asked_for(self, prompt: object, options: dict[str, str | None]) -> None:
+        if options["language"] not in (None, "en"):
             raise RequestError(f"language {options['language']!r} is unknown")
+        if "<|" in (options["prompt"] or ""):
+            raise RequestError(f"prompt {options['prompt']!r} holds a special token")
 
     async def transcribe(self, *given: Any, **options: Any) -> Transcription:
         self.lengths.append(len(given[0][0]))
@@ -267,6 +270,7 @@ def heard(**given: Any) -> dict[str, Any]:
         ("session.update", heard(format={"rate": 3}), "audio.input.format.rate", "invalid_request"),
         ("session.update", heard(transcription={"model": "whisper-1"}), "model", "model_not_found"),
         ("session.update", heard(transcription={"language": "xx"}), None, "invalid_request"),
+        ("session.update", heard(transcription={"prompt": "<|en|>"}), None, "invalid_request"),
         ("session.update", heard(turn_detection={"type": "semantic_vad"}), "audio.input.turn_detection.type", None),
         ("session.update", heard(noise_reduction={"type": "near_field"}), "audio.input.noise_reduction", None),
         ("session.update", {"session": {**EARLIER, "audio": {}}}, "audio", "invalid_request"),

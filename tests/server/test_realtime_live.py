@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import logging
 import re
 import runpy
 import sys
@@ -93,7 +94,23 @@ def test_who_leaves_in_the_middle_leaves_nothing_behind(speech: Live) -> None:
 
 
 def test_what_is_no_socket_is_told_so(speech: Live) -> None:
-    assert speech.http.get("/v1/realtime").status_code == 404
+    told = speech.http.get("/v1/realtime")
+    assert (told.status_code, told.headers["upgrade"]) == (426, "websocket")
+    assert "open it with ws://" in told.json()["error"]["message"]
+
+
+def test_the_example_says_why_it_is_refused_and_the_server_fails_nothing(
+    speech: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clip = tmp_path / "clip.wav"
+    clip.write_bytes(tone(900))
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "handlers", [caplog.handler])
+    for url, why in ((f"{socket_url(speech)}/v1/realtime?model=no", "HTTP 404"), ("ws://127.0.0.1:1", "Connect")):
+        monkeypatch.setattr(sys, "argv", ["live_transcription.py", str(clip), url])
+        with pytest.raises(SystemExit, match=why):
+            runpy.run_path(str(ROOT / "examples" / "live_transcription.py"), run_name="__main__")
+    speech.http.get("/health")  # the server is done with the sockets
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("source", range(2))

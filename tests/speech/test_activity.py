@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -221,6 +222,8 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("threshold", 0),
         ("threshold", 1.5),
+        ("threshold", True),
+        ("min_silence", "1"),
         ("neg_threshold", 0.6),
         ("min_speech", -1),
         ("min_silence", float("nan")),
@@ -229,6 +232,6 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("max_speech", float("inf")),
     ],
 )
-def test_values_that_cannot_work_are_refused(field: str, value: float) -> None:
+def test_values_that_cannot_work_are_refused(field: str, value: Any) -> None:
     with pytest.raises(RequestError, match=field):
         VadOptions(**{field: value})

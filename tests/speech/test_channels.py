@@ -61,6 +61,8 @@ def test_segments_are_in_the_order_of_time() -> None:
     assert (heard.language, heard.language_probability, heard.duration) == ("en", 0.75, 9.0)
     assert (heard.output.outputs[0].token_ids, heard.output.encoder_rows) == ([1, 2] * 3, 150)
     assert reached == [4 / 3, 8 / 3, 4.0]
+    at_once, _ = together(channel(said(1, 9, "Long.")), channel(said(1, 2, "Short.")))
+    assert at_once.text == "[1] Long.\n[2] Short."
     marked, _ = together(LEFT, marks=True)
     assert marked.text.startswith("[1] <|0.00|> Hello.<|1.00|><|2.00|>")
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.speech.attempts import attempt, output
 from transduce.core.params import BeamSearchParams, SamplingParams
+from transduce.errors import RequestError
 from transduce.frontend.dialogue import Done, Work, advance
 from transduce.frontend.frontend import Params
 from transduce.speech.fallback import Attempt, Fallback, Reader, decoded
@@ -34,6 +35,22 @@ def test_what_is_believed(fields: dict[str, Any], again: bool, silent: bool) -> 
     off = Fallback(compression_ratio_threshold=None, logprob_threshold=None, no_speech_threshold=None)
     assert not off.again(judged)
     assert not off.silent(judged)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"temperatures": ()}, "give at least one"),
+        ({"temperatures": 0.2}, "temperatures=0.2: give a list"),
+        ({"temperatures": (0.0, -1.0)}, "temperatures=-1.0: give 0"),
+        ({"logprob_threshold": math.nan}, "logprob_threshold=nan: give a number"),
+        ({"compression_ratio_threshold": "2"}, "compression_ratio_threshold='2': give a number"),
+        ({"no_speech_threshold": math.nan}, "no_speech_threshold=nan: give a number"),
+    ],
+)
+def test_refusals(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        Fallback(**asked)
 
 
 def test_without_a_log_probability_to_compare_silence_is_enough() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -106,8 +107,11 @@ def test_parts_are_heard_and_no_more() -> None:
         (3.0, 3.55),
     ]
     assert whole.part(0.0, 3.554).samples == 355
-    for times in ((3.55, None), (1.0, 3.6), (9.0, 10.0)):
+    for times in ((3.55, None), (1.0, 3.6), (9.0, 10.0), (0.0, inf), (1.0, 1e308)):
         with pytest.raises(RequestError, match=r"clip_timestamps has .* and the audio is 3\.55 s long"):
+            whole.part(*times)
+    for times in ((0.0, 0.001), (1.0, 1.004)):
+        with pytest.raises(RequestError, match=r"a part of less than 0\.01 s at .; give longer ones"):
             whole.part(*times)
 
 

@@ -85,8 +85,8 @@ def test_words_that_nobody_speaks(segment: Segment, suspicious: bool) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"word_timestamps": True}, r"=-1: give seconds"),
-        ({"word_timestamps": True, "hallucination_silence_threshold": math.nan}, r"=nan: give seconds"),
+        ({"word_timestamps": True}, r"=-1: give a number"),
+        ({"word_timestamps": True, "hallucination_silence_threshold": math.nan}, r"=nan: give a number"),
         ({"hallucination_silence_threshold": 2}, r"=2: .*word_timestamps=True"),
         ({"word_timestamps": True, "vad_filter": True, "hallucination_silence_threshold": 2}, r"=2: with vad_filter"),
     ],

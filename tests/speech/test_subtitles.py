@@ -114,6 +114,20 @@ def test_no_line_of_a_cue_is_empty() -> None:
     assert shown([segment("  extraordinary", 0, 2, words)], max_line_width=5) == [(0, 2000, "extraordinary")]
 
 
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (14, "He was not an\nill-disposed\nyoung man."),
+        (10, "He was not\nan ill\n-disposed\nyoung man."),
+        (17, "He was not an\nill-disposed\nyoung man."),
+    ],
+)
+def test_what_no_space_parts_stays_on_its_line(width: int, lines: str) -> None:
+    words = (" He", " was", " not", " an", " ill", "-disposed", " young", " man.")
+    said = segment("".join(words), 0, 8, [Word(each, at, at + 1, 0.9) for at, each in enumerate(words)])
+    assert shown([said], max_line_width=width) == [(0, 8000, lines)]
+
+
 def test_so_many_words_are_a_cue() -> None:
     assert shown([spoken(" a b c", 0), spoken(" d", 2)], max_words_per_line=2) == [
         (0, 1000, "a b"),

@@ -56,6 +56,8 @@ class Results(Generic[T]):
             folder.mkdir(parents=True, exist_ok=True)
             self._listed = _listed(folder / LIST)
             known = {source: line["name"] for source, line in self._listed.items()}
+        except FileExistsError as error:
+            raise typer.BadParameter(f"--output-dir {str(folder)!r} is a file; give a folder") from error
         except OSError as error:
             raise typer.BadParameter(f"cannot write to {str(folder)!r}: {error.strerror}") from error
         except (ValueError, LookupError, TypeError) as error:

@@ -28,9 +28,8 @@ Prefix = Annotated[str | None, option("What the text begins with.")]
 Hotwords = Annotated[str | None, option("Words that may be spoken, told to each window without a prefix.")]
 Parts = Annotated[str | None, option("Seconds start,end,start,end…: hear only these parts.")]
 Suppressed = Annotated[str | None, option("Token ids, with commas, never to generate; -1: the checkpoint's.")]
-BeamSize = Annotated[
-    int | None, option("Beams at temperature 0, whatever MODEL asks for; 1 is greedy.", "--beam-size", "--beam-width")
-]
+BeamSize = Annotated[int | None, option("Beams at temperature 0, whatever MODEL asks for; 1 is greedy.")]
+BeamWidth = Annotated[int | None, option("As --beam-size.")]
 BestOf = Annotated[int | None, option("Samples at other temperatures, of which the likeliest counts.")]
 Patience = Annotated[float | None, option("With --beam-size: search until so many times the beams have ended.")]
 Channels = Annotated[str, option("mix them, or hear each by itself: separate. Text says which.")]
@@ -58,9 +57,13 @@ def asked(context: typer.Context) -> dict[str, Any]:
     with terminal.interruptible():
         from transduce.speech.asked import Speech
     said = options.given(context, Speech) | {"fallback": _fallback(context), "vad_filter": _voice(context)}
+    if (width := context.params["beam_width"]) is not None:
+        if "beam_size" in said:
+            raise typer.BadParameter("--beam-width is the same as --beam-size; give one of them")
+        said["beam_size"] = width
     with answering.wrong():
         Speech(**said)
-    return {**said, "sampling_params": answering.params(context, but=said)}
+    return {**said, "sampling_params": answering.params(context, but={*said, "beam_width"})}
 
 
 def _voice(context: typer.Context) -> "VadOptions | bool":
@@ -82,7 +85,8 @@ def _fallback(context: typer.Context) -> "Fallback | None":
         raise typer.BadParameter("--temperature is the only one that is tried; give either this or --temperatures")
     if ladder is not None:
         values["temperatures"] = tuple(map(_temperature, ladder.split(",")))
-    return Fallback(**values) if values else None
+    with answering.wrong():
+        return Fallback(**values) if values else None
 
 
 def _limit(name: str, text: str) -> float | None:

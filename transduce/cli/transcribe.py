@@ -66,6 +66,7 @@ def transcribe(
     logprob_threshold: speech.Likelihood = None,
     no_speech_threshold: speech.Silence = None,
     beam_size: speech.BeamSize = None,
+    beam_width: speech.BeamWidth = None,
     best_of: speech.BestOf = None,
     patience: speech.Patience = None,
     max_tokens: options.MaxTokens = None,

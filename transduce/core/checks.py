@@ -13,6 +13,15 @@ from transduce.errors import RequestError
 NO_TOKEN = -1
 """Given as a token id: none."""
 
+LENGTH = 60
+"""Characters of a refused value that a message shows."""
+
+
+def shown(value: object) -> str:
+    """A value for a message, shortened."""
+    text = repr(value)
+    return text if len(text) <= LENGTH else f"{text[: LENGTH - 1]}…"
+
 
 def _is_a(kind: type, value: object) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
@@ -41,7 +50,7 @@ class Range:
 def require(ok: bool, name: str, value: object, fix: str) -> None:
     """Raise RequestError unless `ok`."""
     if not ok:
-        raise RequestError(f"{name}={value!r}: {fix}")
+        raise RequestError(f"{name}={shown(value)}: {fix}")
 
 
 def integer(name: str, value: Any, low: int) -> int:

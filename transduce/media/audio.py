@@ -5,6 +5,7 @@ the file or bytes it was given: a playlist cannot make it read another file or a
 """
 
 import io
+import logging
 import operator
 import os
 from collections.abc import Iterable, Iterator
@@ -20,9 +21,12 @@ from av.audio.frame import AudioFrame
 from av.audio.resampler import AudioResampler
 from av.audio.stream import AudioStream
 from av.container import InputContainer
-from av.error import FFmpegError
+from av.error import FFmpegError, InvalidDataError
 
 from transduce.errors import MediaError
+from transduce.media.samples import array, mixed, planes, scaled
+
+logger = logging.getLogger(__name__)
 
 Samples = npt.NDArray[np.float32]
 Audio = str | os.PathLike[str] | bytes | tuple[npt.ArrayLike, int]
@@ -33,22 +37,33 @@ RATES = range(1_000, 768_001)
 MOST_CHANNELS = 16
 """Of a recording whose channels are decoded one by one; a small file may claim hundreds."""
 
-LOUDEST = 8.0
-"""Float samples beyond are integers that were converted and not scaled; clipping leaves others little above 1."""
+
+RESAMPLED = 64
+"""Channels of a file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Excerpt:
     """Samples [start, stop) of a decoded recording, which stands behind them: features look beyond their edges.
 
-    level: what the model's processor says of the whole recording (`Processor.level`); None: this is the whole, and as
-    much a clip as any that is not decoded yet.
+    level: what the model's processor says of the whole recording (`Processor.level`).
     """
 
     recording: Samples
     start: int
     stop: int
-    level: float | None = None
+    level: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """All samples of a decoded recording: as much a clip as any that is not decoded yet."""
+
+    recording: Samples
+
+
+Decoded = Whole | Excerpt
+"""What a processor need not decode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +84,9 @@ def decode(audio: Audio | Channel, rate: int, most: int | None = None) -> Sample
     up to LOUDEST.
     most: samples at which decoding stops, as a small file may hold days, whatever it says of its length.
 
-    Raises MediaError where no audio can be had: a missing, empty or damaged file, no audio stream, no
-    samples, non-finite samples or floats beyond LOUDEST, a type or rate that is none, more samples than `most`.
-    A file cut short gives what it holds if its format allows it.
+    Raises MediaError where no audio can be had: a missing or empty file, no audio stream, nothing that can be decoded,
+    no samples, non-finite samples or floats beyond LOUDEST, a type or rate that is none, more samples than `most`.
+    A file cut short gives what it holds, and of one damaged within the packets that are whole, with a warning.
     """
     held = bytearray()  # grows in place: hours of samples are there once
     for piece in stream(audio, rate, most):
@@ -89,7 +104,7 @@ def stream(audio: Audio | Channel, rate: int, most: int | None = None) -> Iterat
             heard += frame.samples
             if most is not None and heard > most:
                 raise MediaError(f"{name} is longer than {most / target:g} s; give a shorter part of it")
-            yield _mixed(frame.to_ndarray(), index)
+            yield mixed(_parted(frame), index)
         if not heard:
             raise MediaError(f"{name} has no samples, or too few (under 2 ms) to resample; give longer audio")
 
@@ -100,7 +115,7 @@ def channels(audio: Audio) -> int:
         first = next(_frames(audio), None)
         if first is None:
             raise MediaError(f"{name} has no samples; give longer audio")
-        count = len(_planes(_array(audio[0]))) if isinstance(audio, tuple) else first.layout.nb_channels
+        count = len(planes(array(audio[0]))) if isinstance(audio, tuple) else first.layout.nb_channels
     if count > MOST_CHANNELS:
         raise MediaError(f"{name} has {count} channels, and at most {MOST_CHANNELS} are heard by themselves; mix some")
     return count
@@ -117,7 +132,7 @@ def _alone(audio: Audio | Channel) -> tuple[Audio, int | None]:
     """What to decode, and which of the channels of that; None: their mean."""
     match audio:
         case Channel((samples, rate), index):
-            return (_planes(_array(samples))[index], rate), None
+            return (planes(array(samples))[index], rate), None
         case Channel(file, index):
             return file, index
         case _:
@@ -173,15 +188,29 @@ def _frames(audio: Any) -> Iterator[AudioFrame]:
         case (rate, samples) if isinstance(audio, tuple) and np.ndim(samples) and not np.ndim(rate):
             raise MediaError(f"audio is (rate, samples) with rate {rate!r}: give (samples, rate)")
         case (samples, rate) if isinstance(audio, tuple):
-            yield from _framed(_array(samples), _checked_rate(rate))
+            yield from _framed(array(samples), _checked_rate(rate))
         case _:
             kind = type(audio).__name__
             raise MediaError(f"audio of type {kind}: give a path, the bytes of a file, or (samples, rate)")
 
 
 def _decoded(file: BinaryIO, name: str) -> Iterator[AudioFrame]:
+    """A file's frames. What is damaged is left out and told in the log, or raised where nothing else is there."""
+    fault: InvalidDataError | None = None
+    damaged, found = 0, False
     with _opened(file, name) as (container, stream):
-        yield from container.decode(stream)
+        for packet in container.demux(stream):
+            try:
+                frames = packet.decode()
+            except InvalidDataError as error:
+                fault, damaged = error, damaged + 1
+                continue
+            found = found or bool(frames)
+            yield from frames
+    if fault is not None and not found:
+        raise fault
+    if damaged:
+        logger.warning("%s is damaged: %d of its packets are left out", name, damaged)
 
 
 @contextmanager
@@ -195,66 +224,35 @@ def _opened(file: BinaryIO, name: str) -> Iterator[tuple[InputContainer, AudioSt
             raise MediaError(f"{name} has no audio stream; give a file that has one")
         stream = container.streams.audio[0]
         _checked_rate(stream.rate)
+        if (count := stream.codec_context.layout.nb_channels) > RESAMPLED:
+            raise MediaError(f"{name} has {count} channels, and FFmpeg resamples at most {RESAMPLED}; mix some")
         yield container, stream
-
-
-def _array(samples: npt.ArrayLike) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(samples)
-    except (TypeError, RuntimeError) as error:  # a tensor of another device or dtype, or with a gradient
-        raise MediaError(f"audio samples of type {type(samples).__name__}: {error}; give a numpy array") from error
 
 
 def _framed(samples: npt.NDArray[Any], rate: int) -> Iterator[AudioFrame]:
     """Samples in any shape as mono frames of a second, so little is copied."""
-    channels = _planes(samples)
+    channels = planes(samples)
     for start in range(0, channels.shape[1], rate):
-        mono = _mixed(_scaled(channels[:, start : start + rate]))
+        mono = mixed(scaled(channels[:, start : start + rate]))
         frame = AudioFrame.from_ndarray(mono[None], format="fltp", layout="mono")
         frame.sample_rate = rate
         yield frame
 
 
-def _planes(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Samples [samples], [channels, samples] or [samples, channels] as [channels, samples]."""
-    if samples.ndim not in (1, 2):
-        raise MediaError(f"audio samples of shape {samples.shape}: give [samples] or [channels, samples]")
-    if not samples.size:
-        raise MediaError("audio samples are empty; give at least 2 ms")
-    channels = samples if samples.ndim == 2 else samples[None]
-    return channels.T if channels.shape[0] > channels.shape[1] else channels
-
-
-def _scaled(samples: npt.NDArray[Any]) -> Samples:
-    """Samples of any number type as float32 with full scale -1 to 1, shape kept."""
-    kind, size = samples.dtype.kind, samples.dtype.itemsize
-    if kind == "f":
-        with np.errstate(over="ignore"):  # becomes inf, which is refused by name
-            floats: Samples = samples.astype(np.float32)
-        if LOUDEST < (peak := np.abs(floats).max()) < np.inf:
-            raise MediaError(f"samples reach {peak:.1f}; floats go from -1 to 1: divide by {2**15}, or pass int16")
-        return floats
-    if kind not in "iu" or size > 4:  # a list of ints is int64: what its full scale is, only the caller knows
-        raise MediaError(f"audio samples of type {samples.dtype}: give floats from -1 to 1, or int16")
-    half = np.float32(2 ** (8 * size - 1))
-    scaled: Samples = samples.astype(np.float32) / half
-    return scaled - np.float32(1) if kind == "u" else scaled
-
-
-def _mixed(channels: Samples, index: int | None = None) -> Samples:
-    """Float channels [channels, samples] averaged, or one of them, [samples]."""
-    if not np.isfinite(channels).all():
-        raise MediaError("audio samples hold NaN or infinity; give finite ones")
-    mixed: Samples = channels.mean(axis=0, dtype=np.float32) if index is None else channels[index]
-    return mixed
-
-
 def _resampled(frames: Iterable[AudioFrame], rate: int) -> Iterator[AudioFrame]:
-    """The same channels at `rate`, as planes of float32, a second in a frame: each frame costs some of Python."""
-    resampler = AudioResampler(format="fltp", rate=rate, frame_size=rate)
+    """The same channels at `rate`, in float32, a second in a frame: each frame costs some of Python.
+
+    They are interleaved: of planes PyAV finds no end from 8 on, and reads what is no memory of ours.
+    """
+    resampler = AudioResampler(format="flt", rate=rate, frame_size=rate)
     for frame in frames:
         yield from resampler.resample(frame)
     yield from resampler.resample(None)  # the filter's tail
+
+
+def _parted(frame: AudioFrame) -> Samples:
+    """An interleaved frame's channels, [channels, samples]."""
+    return np.ascontiguousarray(frame.to_ndarray().reshape(-1, frame.layout.nb_channels).T)
 
 
 def _checked_rate(rate: object) -> int:

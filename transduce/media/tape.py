@@ -5,11 +5,12 @@ Owns what is in memory of it, and that it is decoded again where what was forgot
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 
-from transduce.media.audio import Excerpt, Samples
+from transduce.media.audio import Decoded, Excerpt, Samples, Whole
 
 
 class Tape:
@@ -40,6 +41,25 @@ class Tape:
         """Drop the pieces that end before a sample."""
         while self._pieces and self.start + len(self._pieces[0]) <= before:
             self.start += len(self._pieces.popleft())
+
+
+class Held:
+    """A recording in memory. level: makes an excerpt's, which nobody needs of the whole. frame: samples of one."""
+
+    def __init__(self, recording: Samples, level: Callable[[Iterable[Samples]], float], frame: int) -> None:
+        self._recording = recording
+        self._measure = level
+        self._frame = frame
+
+    def excerpt(self, start: int, stop: int) -> Decoded:
+        """Samples [start, stop): the whole, where less than a frame is missing."""
+        if start == 0 and len(self._recording) - stop < self._frame:
+            return Whole(self._recording)
+        return Excerpt(self._recording, start, stop, self._level)
+
+    @cached_property
+    def _level(self) -> float:
+        return self._measure([self._recording])
 
 
 class Reel:

@@ -77,8 +77,11 @@ class _Reader:
         return name, _aligned(torch.from_numpy(self._take(size)), DTYPES[number]).reshape(shape)
 
     def _text(self) -> str:
-        """Its length counts a closing NUL."""
-        return self._take(self._number("H"))[:-1].tobytes().decode(errors="replace")
+        """A name. Its length counts a closing NUL."""
+        text = self._take(self._number("H"))[:-1].tobytes().decode(errors="replace")
+        if not (text.isascii() and text.isprintable()):
+            raise broken(self.file, "a name in it cannot be read")
+        return text
 
     def _number(self, layout: str) -> int:
         (value,) = struct.unpack(f"<{layout}", self._take(struct.calcsize(layout)).tobytes())

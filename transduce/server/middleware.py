@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from transduce.core.checks import shown
 from transduce.errors import RequestError, TransduceError
-from transduce.frontend.prompts import shown
 from transduce.server.access_log import Record, route_path
 from transduce.server.errors import ForeignOrigin, TooLarge, TooSlow, Unauthorized, problem
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, HTTPException, WebSocket, WebSocketDisconnect
 from fastapi.exceptions import RequestValidationError
 
 from transduce.errors import ConfigError, RequestError, TransduceError
@@ -44,6 +44,12 @@ async def realtime(socket: WebSocket, model: str | None = None) -> None:
     await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope["subprotocols"] else None)
     with service.metrics.listening():
         await _Conversation(socket, service).run()
+
+
+@router.get("/v1/realtime", include_in_schema=False)
+async def upgrade() -> None:
+    """Says to who opens no socket that it is one."""
+    raise HTTPException(426, headers={"Upgrade": "websocket"})
 
 
 class _UnreadableError(Exception):
@@ -143,8 +149,7 @@ class _Conversation:
         session = self._session.updated(given.session)
         asked, before = session.audio.input, self._session.audio.input
         self._service.check_model(asked.transcription.model)
-        if language := asked.transcription.language:
-            await asyncio.to_thread(self._service.check_speech, language, asked.transcription.prompt)
+        await asyncio.to_thread(self._service.check_speech, asked.transcription.language, asked.transcription.prompt)
         if (asked.format, asked.turn_detection) != (before.format, before.turn_detection):
             await self._commit()
             await self._listen(session, self._listener.at)

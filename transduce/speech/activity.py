@@ -3,9 +3,11 @@
 Owns the thresholds and durations that tell speech from silence. Knows no network, no windows and no models.
 """
 
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
+from transduce.core.checks import Range, number
 from transduce.errors import RequestError
 from transduce.media.audio import Samples
 from transduce.media.voice import FRAME, RATE, Voice, Voiced
@@ -45,6 +47,9 @@ class VadOptions:
     max_speech: float = 30.0
 
     def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value is not None:
+                number(f"vad {name}", value, Range(-math.inf, math.inf))
         if not 0 < self.threshold <= 1:
             raise RequestError(f"vad threshold {self.threshold}: give more than 0 and at most 1")
         if self.neg_threshold is not None and not 0 <= self.neg_threshold <= self.threshold:

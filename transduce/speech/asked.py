@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from typing import Literal, TypedDict, TypeVar, cast
 
-from transduce.core.checks import NO_TOKEN, Range, integer, listed, number, require
+from transduce.core.checks import NO_TOKEN, Range, integer, listed, number, require, shown
 from transduce.errors import RequestError
 from transduce.speech.activity import VadOptions
 from transduce.speech.fallback import Fallback
@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 Part = tuple[float, float | None]
 """What is heard of a recording, in seconds; None: to its end."""
+
+MOST_TIMES = 1000
+"""Of clip_timestamps: each part costs at least one window."""
 
 CHANNELS = ("mix", "separate")
 
@@ -44,6 +47,13 @@ class Options(TypedDict, total=False):
     best_of: int | None
     patience: float | None
     channels: Literal["mix", "separate"]
+
+
+def known(options: Options) -> Options:
+    """`options`, as they are. Raises TypeError, as a call does, for a name that is none."""
+    for name in options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"transcribe() got an unexpected keyword argument {name!r}; see transduce.speech.asked.Options")
+    return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +100,7 @@ class Speech:
     suppressed: tuple[int, ...] | None = field(init=False)
 
     def __post_init__(self) -> None:
+        self._check_texts()
         vad = self.vad_filter
         if not isinstance(vad, bool | VadOptions):
             raise RequestError(f"vad_filter of type {type(vad).__name__}: give True, False or VadOptions")
@@ -125,10 +136,14 @@ class Speech:
         """Whether each channel is heard by itself."""
         return self.channels == "separate"
 
+    def _check_texts(self) -> None:
+        for name in ("language", "prompt", "prefix", "hotwords"):
+            text = getattr(self, name)
+            require(text is None or isinstance(text, str), name, text, "give a text")
+
     def _check(self, silence: float) -> None:
+        number("hallucination_silence_threshold", silence, Range(0, math.inf))
         name = f"hallucination_silence_threshold={silence}"
-        if not silence >= 0:
-            raise RequestError(f"{name}: give seconds, 0 or more")
         if not self.word_timestamps:
             raise RequestError(f"{name}: silence is what is between words; give word_timestamps=True too")
         if self.voice is not None:
@@ -148,7 +163,7 @@ def _each(name: str, given: object, read: Callable[[object], T]) -> tuple[T, ...
         except RequestError:
             raise
         except (TypeError, ValueError):
-            raise RequestError(f"{name}={given!r}: {value!r} is none; give numbers with commas") from None
+            raise RequestError(f"{name}={shown(given)}: {shown(value)} is none; give numbers with commas") from None
     return tuple(found)
 
 
@@ -164,6 +179,7 @@ def _parts(times: tuple[float, ...]) -> Iterator[Part]:
     """Pairs of times, the last of which may be half of one. All of a recording is none."""
     if times == (0.0,):
         return
+    require(len(times) <= MOST_TIMES, "clip_timestamps", f"{len(times)} numbers", f"give at most {MOST_TIMES}")
     for at, (before, after) in enumerate(pairwise(times)):
         later = before < after or (before == after and at % 2 == 1)
         require(later, "clip_timestamps", list(times), f"{after:g} is not after {before:g}")

@@ -6,11 +6,11 @@ Owns what becomes of them, and their order. Knows neither how one is heard nor h
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from transduce.errors import RequestError
 from transduce.frontend.dialogue import Branches, Dialogue
 from transduce.speech.joined import marked, summed
-from transduce.speech.segments import Segment
 from transduce.speech.subtitles import text
 from transduce.speech.transcription import At, Transcription
 
@@ -43,8 +43,9 @@ def separately(each: Sequence[Callable[[At], Dialogue[Transcription]]], marks: b
 
 
 def _merged(heard: Sequence[Transcription], marks: bool) -> Transcription:
+    """What is heard first comes first; at once, the lower channel."""
     of_all = [replace(segment, channel=number) for number, said in enumerate(heard, 1) for segment in said.segments]
-    segments = [replace(segment, id=place) for place, segment in enumerate(sorted(of_all, key=_when))]
+    segments = [replace(segment, id=place) for place, segment in enumerate(sorted(of_all, key=attrgetter("start")))]
     said = text([replace(segment, text=marked(segment)) for segment in segments] if marks else segments)
     told = next((each for each in heard if each.text), heard[0])
     return Transcription(
@@ -55,8 +56,3 @@ def _merged(heard: Sequence[Transcription], marks: bool) -> Transcription:
         heard[0].duration,
         told.language_probability,
     )
-
-
-def _when(segment: Segment) -> tuple[float, float]:
-    """What is heard first comes first; at once, the lower channel."""
-    return segment.start, segment.end

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from transduce.core.checks import Range, listed, number
+from transduce.core.params import NUMBERS
 from transduce.errors import RequestError
 from transduce.frontend.dialogue import Dialogue, Work
 from transduce.frontend.frontend import Params
@@ -34,8 +36,14 @@ class Fallback:
     no_speech_threshold: float | None = 0.6
 
     def __post_init__(self) -> None:
+        listed("temperatures", self.temperatures, "numbers")
         if not self.temperatures:
             raise RequestError("fallback without temperatures: give at least one, such as 0.0")
+        for temperature in self.temperatures:
+            number("temperatures", temperature, NUMBERS["temperature"])
+        for name in ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"):
+            if (threshold := getattr(self, name)) is not None:
+                number(name, threshold, Range(-math.inf, math.inf))
 
     def again(self, attempt: "Attempt") -> bool:
         """Whether an attempt is not to be believed."""

@@ -10,20 +10,20 @@ from transduce.core.params import SamplingParams
 from transduce.frontend.dialogue import Dialogue, Work
 from transduce.frontend.frontend import Frontend
 from transduce.frontend.outputs import RequestOutput
-from transduce.media.audio import Excerpt
+from transduce.media.audio import Decoded
 
 
 class Languages:
     """known: the language where it is known without hearing anything. heard: the prompt that has a window heard."""
 
-    def __init__(self, frontend: Frontend, given: str | None, heard: Callable[[Excerpt], Mapping[str, object]]) -> None:
+    def __init__(self, frontend: Frontend, given: str | None, heard: Callable[[Decoded], Mapping[str, object]]) -> None:
         self._start = frontend.defaults.decoder_start_token_id
         self._codes = {token: code for code, token in frontend.defaults.languages.items()}
         self._only = frontend.processor.language
         self._heard = heard
         self.known = given or frontend.defaults.language or self._only
 
-    def asked(self, audio: Excerpt) -> Dialogue[RequestOutput | None]:
+    def asked(self, audio: Decoded) -> Dialogue[RequestOutput | None]:
         """What the model says of a window; None where the language is known, or the model knows none.
 
         It is asked for the likeliest first token among the languages'. The window is encoded once: transcribing it

@@ -11,7 +11,7 @@ from transduce.errors import ConfigError, RequestError
 from transduce.frontend.dialogue import Dialogue, Work
 from transduce.frontend.frontend import Frontend, Params
 from transduce.frontend.outputs import RequestOutput
-from transduce.media.audio import Audio, Excerpt
+from transduce.media.audio import Decoded
 from transduce.models.base import Clock, Spoken
 from transduce.speech.asked import Speech
 from transduce.speech.fallback import Attempt, Fallback, Reader, decoded
@@ -63,9 +63,7 @@ class Listener:
         kept = own if -1 in asked else [token for token in own if token >= self._end]
         return replace(given, suppress_tokens=sorted({*kept, *asked} - {-1}))
 
-    def work(
-        self, audio: Audio | Excerpt, language: str | None, params: Params, options: Mapping[str, object] = {}
-    ) -> Work:
+    def work(self, audio: Decoded, language: str | None, params: Params, options: Mapping[str, object] = {}) -> Work:
         """Asks for what is said in a window. options: the processor's, that go before those of the Speech."""
         speech = self.speech
         asked = {name: getattr(speech, name) for name in ("task", "prompt", "timestamps", "hotwords")}
@@ -126,5 +124,5 @@ class Listener:
         with self._frontend.lock:
             return spell([token for token in tokens if token < zero])
 
-    def _heard(self, audio: Audio | Excerpt) -> dict[str, object]:
+    def _heard(self, audio: Decoded) -> dict[str, object]:
         return {"multi_modal_data": {self._frontend.processor.media: audio}, "cache_salt": self.speech.salt}

@@ -72,15 +72,25 @@ class Recording:
     start: int = 0
 
     def part(self, start: float, stop: float | None) -> "Recording":
-        """Of a whole one, what is between some seconds; None: its end. Raises RequestError for what is not in it."""
-        frame, rate = self.clock.frame, self.clock.rate
-        first, last = (round(each * rate / frame) * frame for each in (start, stop or self.samples / rate))
-        if self.samples <= first or self.samples + frame <= last:
+        """Of a whole one, what is between some seconds; None: its end. Raises RequestError for what is not in it, and
+        for less than a frame.
+        """
+        first, last = self._at(start), self.samples if stop is None else self._at(stop)
+        if self.samples <= first or self.samples + self.clock.frame <= last:
             raise RequestError(
                 f"clip_timestamps has {start if self.samples <= first else stop:g}, and the audio is "
                 f"{self.seconds:.2f} s long; give times within it"
             )
-        return replace(self, start=first, samples=self.samples if stop is None else min(last, self.samples))
+        part = replace(self, start=first, samples=min(last, self.samples))
+        if part.end <= first:
+            frame = self.clock.frame / self.clock.rate
+            raise RequestError(f"clip_timestamps has a part of less than {frame:g} s at {start:g}; give longer ones")
+        return part
+
+    def _at(self, seconds: float) -> int:
+        """The frame nearest to a time, or one behind the end, as a sample."""
+        clock = self.clock
+        return round(min(seconds, self.seconds + 1) * clock.rate / clock.frame) * clock.frame
 
     @property
     def seconds(self) -> float:

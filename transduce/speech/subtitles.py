@@ -200,16 +200,30 @@ def _between_pauses(words: Iterator[Timed]) -> Iterator[list[Timed]]:
 
 
 def _wrapped(words: Sequence[Timed], width: int | None) -> Sequence[Sequence[Timed]]:
-    """Lines of as many words as fit into `width` characters, one at least."""
+    """Lines of as many words as fit into `width` characters, one at least. Words without a space between them part only
+    where they are longer than a line together.
+    """
     if width is None:
         return _batched(words, None)
     lines: list[list[Timed]] = []
-    for word in words:
-        if lines and len(_joined([*lines[-1], word])) <= width:
-            lines[-1].append(word)
-        else:
-            lines.append([word])
+    for run in _runs(words):
+        for part in [run] if len(_joined(run)) <= width else [[word] for word in run]:
+            if lines and len(_joined([*lines[-1], *part])) <= width:
+                lines[-1].extend(part)
+            else:
+                lines.append(part)
     return lines
+
+
+def _runs(words: Sequence[Timed]) -> list[list[Timed]]:
+    """Words with what follows each without a space, such as "ill" and "-disposed"."""
+    runs: list[list[Timed]] = []
+    for word in words:
+        if runs and word.text[:1].strip():
+            runs[-1].append(word)
+        else:
+            runs.append([word])
+    return runs
 
 
 def _joined(words: Sequence[Timed]) -> str:

@@ -18,8 +18,8 @@ from transduce.frontend.ahead import Ahead
 from transduce.frontend.dialogue import Dialogue, Work
 from transduce.frontend.frontend import Frontend, Params
 from transduce.frontend.outputs import RequestOutput
-from transduce.media.audio import Audio, Channel, Excerpt, Samples, channels, stream
-from transduce.media.tape import Reel
+from transduce.media.audio import Audio, Channel, Decoded, Samples, Whole, channels, stream
+from transduce.media.tape import Held, Reel
 from transduce.media.voice import RATE, Voice
 from transduce.speech.activity import VadOptions
 from transduce.speech.asked import Speech
@@ -86,16 +86,16 @@ class Transcriber:
 
     def _measured(
         self, begin: Callable[[], Iterator[Samples]], pieces: Counted
-    ) -> Dialogue[Callable[[int, int], Excerpt]]:
+    ) -> Dialogue[Callable[[int, int], Decoded]]:
         """Listen to all pieces; returns a recording's samples from one to another. Of a long one few are held: it is
         decoded once to measure it, in a thread, and once again while it is heard.
         """
-        clock, held, rest = self._listener.clock, list[Samples](), iter(pieces)
+        clock, level = self._listener.clock, self._frontend.processor.level
+        held, rest = list[Samples](), iter(pieces)
         while pieces.samples <= clock.window and (piece := next(rest, None)) is not None:
             held.append(piece)
         if pieces.samples <= clock.window:
-            return partial(Excerpt, np.concatenate(held))
-        level = self._frontend.processor.level
+            return Held(np.concatenate(held), level, clock.frame).excerpt
         with Ahead(map(level, [chain(held, rest)]), 1) as measured, closing(pieces):
             yield measured.coming()
             return Reel(begin, next(measured), BESIDE * clock.frame).excerpt
@@ -103,7 +103,7 @@ class Transcriber:
     def _transcribed(
         self,
         whole: Recording,
-        excerpt: Callable[[int, int], Excerpt],
+        excerpt: Callable[[int, int], Decoded],
         params: Params,
         tell: Tell | None,
         at: At,
@@ -120,7 +120,7 @@ class Transcriber:
             at(start / whole.clock.rate, whole.seconds)
             return partial(self._listener.work, excerpt(start, stop), language, options={"no_speech": True, **context})
 
-        as_long = whole.samples > window or (self._speech.as_long and self._listener.stamps)
+        as_long = whole.samples > window or (self._speech.as_long and self._listener.stamps and whole.end > 0)
         hear = self._long(parts, ask, params, tell) if as_long else self._clip(whole, ask, params, tell)
         return replace((yield from hear), language_probability=probability)
 
@@ -186,14 +186,14 @@ class Transcriber:
         first, listener = found.coming().result(), self._listener
         if first is None:
             return Transcription("", self.language, silence())
-        output = yield from listener.languages.asked(_excerpt(first.samples))
+        output = yield from listener.languages.asked(Whole(first.samples))
         if output is not None and output.error is not None:
             return listener.result(output, None)
         language, probability = listener.languages.told(output)
         fallback = self._speech.fallback or Fallback()
 
         def ask(samples: Samples, context: Context) -> Callable[[Params], Work]:
-            return partial(listener.work, _excerpt(samples), language, options=context)
+            return partial(listener.work, Whole(samples), language, options=context)
 
         def hear(samples: Samples) -> Dialogue[Attempt]:
             context = {"timestamps": listener.stamps, "no_speech": True}
@@ -217,7 +217,3 @@ class Transcriber:
         """Samples of the longest recording that is allowed."""
         longest = self._speech.max_seconds
         return None if longest is None else int(longest * self._listener.clock.rate)
-
-
-def _excerpt(samples: Samples) -> Excerpt:
-    return Excerpt(samples, 0, len(samples))

@@ -31,6 +31,10 @@ def _processor(multilingual: bool = True, language: str | None = None, task: str
         ({"language": "<|de|>", "timestamps": True}, (START, DE, TRANSCRIBE)),
         ({"language": "en", "prompt": "the cat"}, (PREVIOUS, 0, 1, START, EN, TRANSCRIBE, PLAIN)),
         ({"language": "en", "prompt": "cat the cat the sat"}, (PREVIOUS, 1, 0, 2, START, EN, TRANSCRIBE, PLAIN)),
+        (
+            {"language": "en", "prompt": "the " * 1000 + "cat the sat"},
+            (PREVIOUS, 1, 0, 2, START, EN, TRANSCRIBE, PLAIN),
+        ),
         ({"language": "en", "prompt": "", "task": None}, (START, EN, TRANSCRIBE, PLAIN)),
         ({"language": "en", "previous": (12, 0, 13)}, (PREVIOUS, 12, 0, 13, START, EN, TRANSCRIBE, PLAIN)),
         (
@@ -104,7 +108,8 @@ def test_english_only_models_take_no_language_or_task_token() -> None:
         (True, {"language": "en", "speed": 2}, "unknown option speed"),
         (True, {"language": "en", "prompt": "the <|de|>"}, "prompt .* holds a special token"),
         (True, {"language": "en", "hotwords": "the <|de|>"}, "hotwords .* holds a special token"),
-        (True, {"language": "en", "prefix": (0, DE)}, "prefix .* holds a special token"),
+        (True, {"language": "en", "prefix": (0, DE)}, "prefix 'the <.*' holds a special token"),
+        (True, {"language": "en", "prompt": "the \0"}, r"prompt 'the \\x00' holds NUL"),
         (True, {"language": "en", "prefix": (0, 1, 0, 1)}, "prefix has 4 tokens, and the decoder has room for 3"),
         (True, {"language": "en", "hotwords": "cat the cat the"}, "hotwords has 4 tokens"),
     ],

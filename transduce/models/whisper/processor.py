@@ -14,6 +14,7 @@ import numpy.typing as npt
 from transformers import WhisperFeatureExtractor
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
+from transduce.core.checks import shown
 from transduce.core.request import Attention, EncoderItem, RuleSpec, Scored
 from transduce.errors import CheckpointError, MediaError, RequestError
 from transduce.media.audio import Audio, Excerpt, Samples, Whole, decode
@@ -26,6 +27,9 @@ OPTIONS = frozenset(
     {"language", "task", "timestamps", "prompt", "previous", "prefix", "hotwords", "no_speech", "spoken"}
 )
 TASKS = ("transcribe", "translate")
+
+CHARACTERS = 128
+"""More than a token has."""
 
 WINDOWS = 10
 """Of audio that is too long, so many are decoded to say how long it is."""
@@ -90,7 +94,7 @@ class WhisperProcessor(Processor):
         return self._log_mel.level(pieces)
 
     def source_ids(self, text: str) -> list[int]:
-        raise RequestError(f"the encoder takes audio, not text; give multi_modal_data with audio beside {text!r}")
+        raise RequestError(f"the encoder takes audio, not text; give multi_modal_data with audio beside {shown(text)}")
 
     def item(self, source: object) -> EncoderItem:
         """One window of audio, padded with silence; MediaError where it is longer than the window.
@@ -172,18 +176,18 @@ class WhisperProcessor(Processor):
     def _directions(self, options: Mapping[str, object]) -> tuple[int, ...]:
         timestamps = options.get("timestamps", False)
         if not isinstance(timestamps, bool):
-            raise RequestError(f"timestamps {timestamps!r}: give true or false")
+            raise RequestError(f"timestamps {shown(timestamps)}: give true or false")
         tail = () if timestamps else (self._token("<|notimestamps|>"),)
         language = options.get("language", self.prompt.language)
         task = options.get("task", self.prompt.task)
         if task not in TASKS:
-            raise RequestError(f"task {task!r} is unknown; give {' or '.join(TASKS)}")
+            raise RequestError(f"task {shown(task)} is unknown; give {' or '.join(TASKS)}")
         if self.prompt.multilingual:
             return (self._language(language), self._token(f"<|{task}|>"), *tail)
         if language is not None and _code(language) != "en":
-            raise RequestError(f"language {language!r}: this model is English-only; leave language out")
+            raise RequestError(f"language {shown(language)}: this model is English-only; leave language out")
         if task != "transcribe":
-            raise RequestError(f"task {task!r}: this model is English-only and can only transcribe")
+            raise RequestError(f"task {shown(task)}: this model is English-only and can only transcribe")
         return tail
 
     def _language(self, language: object) -> int:
@@ -195,7 +199,9 @@ class WhisperProcessor(Processor):
         try:
             return self._token(f"<|{_code(language)}|>")
         except CheckpointError:
-            raise RequestError(f"language {language!r} is unknown to this model; give a code such as 'en'") from None
+            raise RequestError(
+                f"language {shown(language)} is unknown to this model; give a code such as 'en'"
+            ) from None
 
     def _spoken(self, options: Mapping[str, object], room: int) -> tuple[int, ...]:
         match options.get("spoken"):
@@ -209,7 +215,8 @@ class WhisperProcessor(Processor):
         most = self.prompt.previous
         hot = () if options.get("prefix") else self._plain("hotwords", options)
         self._fits("hotwords", hot)
-        ids = (*self._plain("prompt", options), *cast(tuple[int, ...], options.get("previous", ())))
+        late = {"prompt": _end(str(options.get("prompt") or ""), most * CHARACTERS)}
+        ids = (*self._plain("prompt", late), *cast(tuple[int, ...], options.get("previous", ())))
         told = (*hot, *ids[max(0, len(ids) + len(hot) - most) :])
         return (self._token("<|startofprev|>"), *told) if told else ()
 
@@ -218,7 +225,7 @@ class WhisperProcessor(Processor):
         ids = cast(tuple[int, ...], options.get("prefix") or ())
         if not ids:
             return ()
-        self._refuse_special("prefix", self.tokenizer.decode(ids), ids)
+        self._refuse_special("prefix", self.tokenizer.decode(ids).strip(), ids)
         self._fits("prefix", ids)
         return (self._token("<|notimestamps|>") + 1, *ids) if options.get("timestamps") else ids
 
@@ -234,8 +241,9 @@ class WhisperProcessor(Processor):
         return ids
 
     def _refuse_special(self, name: str, text: object, ids: Sequence[int]) -> None:
-        if any(token >= self.tokenizer.eos_token_id for token in ids):
-            raise RequestError(f"{name} {text!r} holds a special token; give plain text")
+        if "\0" in str(text) or any(token >= self.tokenizer.eos_token_id for token in ids):
+            what = "NUL" if "\0" in str(text) else "a special token"
+            raise RequestError(f"{name} {shown(text)} holds {what}; give plain text")
 
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self._loaded()(text, add_special_tokens=False, verbose=False)["input_ids"])
@@ -251,6 +259,11 @@ class WhisperProcessor(Processor):
         if self.tokenizer is None:
             raise RequestError("no tokenizer was loaded; give the decoder's token ids as the prompt")
         return self.tokenizer
+
+
+def _end(text: str, most: int) -> str:
+    """Whole words of a text's last characters."""
+    return text if len(text) <= most else text[-most:].partition(" ")[2] or text[-most:]
 
 
 def _code(language: object) -> str:

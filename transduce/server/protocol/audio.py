@@ -26,6 +26,7 @@ _THRESHOLDS = ("compression_ratio_threshold", "logprob_threshold", "no_speech_th
 _LAYOUT = ("max_line_width", "max_line_count")
 _VOICE = ("vad_parameters", "chunking_strategy")
 _BRACKETED = ("suppress_tokens", "clip_timestamps", *_VOICE)
+_LISTS = ("timestamp_granularities",)
 _ASKED = frozenset({"language", "prompt", *Options.__annotations__})
 """What is asked of a transcription under the name of a field."""
 
@@ -93,7 +94,7 @@ class AudioRequest(Drawing):
     @model_validator(mode="before")
     @classmethod
     def _folded(cls, data: Any) -> Any:
-        return folded(data, _BRACKETED) if isinstance(data, dict) else data
+        return folded(data, _BRACKETED, _LISTS) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _together(self) -> Self:
@@ -111,6 +112,17 @@ class AudioRequest(Drawing):
         if self.use_beam_search is False and (width := self.beam_size or 1) > 1:
             message = f"use_beam_search=False beside beam_size={width}; leave one of them out"
             raise FieldError(message, "use_beam_search", RequestError)
+        return self
+
+    @model_validator(mode="after")
+    def _one_voice(self) -> Self:
+        given = [name for name in _VOICE if getattr(self, name) is not None]
+        if len(given) > 1:
+            message = "vad_parameters beside chunking_strategy, which has options too; give one of them"
+            raise FieldError(message, "vad_parameters", RequestError)
+        if given and "vad_filter" in self.model_fields_set and not self.vad_filter:
+            message = f"vad_filter=False beside {given[0]}, which asks for one; leave one of them out"
+            raise FieldError(message, "vad_filter", RequestError)
         return self
 
     @property
@@ -150,9 +162,6 @@ class AudioRequest(Drawing):
 
     def _voice(self) -> bool | VadOptions:
         vad, chunking = self.vad_parameters, self.chunking_strategy
-        if vad is not None and chunking is not None:
-            message = "vad_parameters beside chunking_strategy, which has options too; give one of them"
-            raise FieldError(message, "vad_parameters", RequestError)
         if vad is not None:
             return voice("vad_parameters", vad)
         return self.vad_filter if chunking is None else strategy("chunking_strategy", chunking)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any
 
+from transduce.core.checks import shown
 from transduce.errors import RequestError
 from transduce.server.errors import FieldError
 from transduce.speech.activity import VadOptions
@@ -26,38 +27,65 @@ _NAMES: Mapping[str, tuple[str, float]] = {
 """Of VadOptions, and in faster-whisper and OpenAI's chunking_strategy: the field that is meant, and its unit."""
 
 
-def folded(data: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """A form in which `name[]` and `name[key]` of some fields are one: texts with commas, or an object."""
+def folded(data: Mapping[str, Any], names: Collection[str], lists: Collection[str]) -> dict[str, Any]:
+    """A form in which `name[]` and `name[key]` of some fields are one: texts with commas, or an object.
+
+    lists: fields that are to be `name[]`, and may be written without the brackets. Raises FieldError for a field that
+    is there in two ways.
+    """
     whole: dict[str, Any] = {}
     for field, value in data.items():
-        name, bracket, key = field.partition("[")
-        if not bracket or name not in names:
-            whole[field] = value
-        elif key == "]":
-            whole[name] = ",".join(map(str, value)) if isinstance(value, list) else value
-        else:
-            before = whole.get(name)
-            whole[name] = {**(before if isinstance(before, dict) else {}), key.removesuffix("]"): value}
+        name, given = _whole(field, value, names, lists)
+        before = whole.get(name)
+        if isinstance(before, dict) and isinstance(given, dict):
+            whole[name] = {**before, **given}
+        elif before is None:
+            whole[name] = given
+        elif given is not None:
+            raise FieldError(f"{name} is given in two ways, of which {field} is one; give it once", name, RequestError)
     return whole
+
+
+def _whole(field: str, value: Any, names: Collection[str], lists: Collection[str]) -> tuple[str, Any]:
+    """The field that is meant, and what it says. null, as JSON has it, is nothing, and so is an empty text."""
+    name, bracket, key = field.partition("[")
+    if name in lists and key in ("", "]"):
+        return f"{name}[]", (value if isinstance(value, list) else [value]) if value else None
+    if name not in names:
+        return field, value
+    if not bracket:
+        return name, None if value == "null" else value
+    if key == "]":
+        return name, ",".join(map(str, value)) if isinstance(value, list) else value
+    return name, {key.removesuffix("]"): value}
 
 
 def voice(name: str, given: str | Mapping[str, Any]) -> VadOptions:
     """What counts as speech, in a field of that name. Raises FieldError."""
     found: dict[str, float] = {}
+    said: dict[str, str] = {}
     for key, value in _object(name, given).items():
         if value is None:
             continue
         if key not in _NAMES:
-            raise FieldError(f"{name} has no {key!r}; give some of {', '.join(_NAMES)}", name, RequestError)
+            raise FieldError(f"{name} has no {shown(key)}; give some of {', '.join(_NAMES)}", name, RequestError)
         field, unit = _NAMES[key]
-        try:
-            found[field] = float(value) * unit
-        except (TypeError, ValueError, OverflowError):
-            raise FieldError(f"{name}: {key} is {value!r}; give a number", name, RequestError) from None
+        if (other := said.setdefault(field, key)) != key:
+            raise FieldError(f"{name}: {key} beside {other}, which is the same; give one of them", name, RequestError)
+        found[field] = _number(name, key, value) * unit
     try:
         return VadOptions(**found)
     except RequestError as error:
         raise FieldError(f"{name}: {error}", name, RequestError) from error
+
+
+def _number(name: str, key: str, value: Any) -> float:
+    try:
+        if not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise FieldError(f"{name}: {key} is {shown(value)}; give a number", name, RequestError)
 
 
 def strategy(name: str, given: str | Mapping[str, Any]) -> bool | VadOptions:
@@ -76,5 +104,5 @@ def _object(name: str, given: str | Mapping[str, Any]) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, Mapping):
-        raise FieldError(f"{name}={given!r}: give an object, as JSON", name, RequestError)
+        raise FieldError(f"{name}={shown(given)}: give an object, as JSON", name, RequestError)
     return value

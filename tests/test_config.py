@@ -17,6 +17,7 @@ WHOLE = "give a whole number >= 1"
 FLAG = "give True or False"
 FRACTION = "give a fraction in (0, 1]"
 TEXT = "give a non-empty string or None"
+COUNTS = "give a number for image, audio, video, such as {'image': 4} or image=4"
 PATTERNS = "give a tuple of names or patterns, such as ('lm_head', '*.fc2')"
 
 REFUSED: list[tuple[str, Any, str]] = [
@@ -31,7 +32,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("dtype", ["float32"], "give one of auto, float32, bfloat16"),
     ("generation_config", "vllm", "give one of auto, none"),
     ("kv_cache_dtype", "fp8", "give one of auto, float32, bfloat16, float16, int8"),
-    ("load_format", "gguf", "give one of auto, safetensors, pt, dummy"),
+    ("load_format", "gguf", "give one of auto, safetensors, pt, bitsandbytes, dummy"),
     ("max_model_len", "64", WHOLE),
     ("max_model_len", 0, WHOLE),
     ("kv_cache_bytes", 1e9, WHOLE),
@@ -56,6 +57,12 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("seed", "x", "give a whole number >= 0"),
     ("seed", -1, "give a whole number >= 0"),
     ("seed", None, "give a whole number >= 0"),
+    ("limit_mm_per_prompt", "image=4", COUNTS),
+    ("limit_mm_per_prompt", {"images": 4}, COUNTS),
+    ("limit_mm_per_prompt", {"image": -1}, COUNTS),
+    ("allowed_media_domains", ["a.example"], "give a tuple of host names, such as ('images.example.com',)"),
+    ("allowed_local_media_path", "", TEXT),
+    ("media_timeout", 0, "give a number above 0"),
 ]
 
 
@@ -98,6 +105,17 @@ def test_an_unknown_argument_is_refused_with_the_way_out(name: str, message: str
     with pytest.raises(ConfigError) as caught:
         from_options("m", {name: 1})
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("given", ["image=4, audio=0", '{"image": 4, "audio": 0}', {"image": 4, "audio": 0}])
+def test_limits_have_vllms_forms(given: object) -> None:
+    assert from_options("m", {"limit_mm_per_prompt": given}).limit_mm_per_prompt == {"image": 4, "audio": 0}
+
+
+@pytest.mark.parametrize("given", ["image", "image=x", "{image: 4", "4", '{"image": "4"}'])
+def test_limits_of_no_form_are_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match="give a number for image"):
+        from_options("m", {"limit_mm_per_prompt": given})
 
 
 @pytest.mark.parametrize(

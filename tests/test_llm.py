@@ -6,7 +6,7 @@ import sys
 import threading
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from torch import Tensor
@@ -17,6 +17,7 @@ from tests.folders import text_folder, whisper_folder
 from tests.offline import load, tokens
 from transduce import LLM, BeamSearchParams, CapacityError, ConfigError, EngineError, RequestError, SamplingParams
 from transduce.core.output import Output
+from transduce.core.request import Request
 
 SOURCES = ("a cab", "hello", "transducers transduce", "x", "the end")
 GENERATION: dict[str, Any] = {
@@ -235,6 +236,24 @@ def test_a_single_bad_prompt_raises(llm: LLM) -> None:
         llm.generate([])
     with pytest.raises(RequestError, match="2 sampling_params for 1 prompts"):
         llm.generate("x", [SamplingParams(), SamplingParams()])
+    for priority in ([0, 1], ["x"], 3, [True]):
+        with pytest.raises(RequestError, match="for 1 prompts; give a list of whole numbers, one for each"):
+            llm.generate("x", priority=cast(Any, priority))
+
+
+def test_prompts_of_lower_priorities_are_begun_first(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, add = list[int](), llm.engine.add
+
+    def noted(request: Request) -> None:
+        begun.append(request.inputs[0].rows)
+        add(request)
+
+    monkeypatch.setattr(llm.engine, "add", noted)
+    prompts = ["a", "bb", "ccc"]
+    plain = llm.generate(prompts)
+    ranked = llm.generate(prompts, priority=[5, -1, 0])
+    assert begun[3:] == [begun[1], begun[2], begun[0]]
+    assert [each.outputs for each in ranked] == [each.outputs for each in plain]
 
 
 @pytest.mark.parametrize("params", [{"temperature": 0}, {}, [{"temperature": 0}], "x", [None], 3])

@@ -4,6 +4,7 @@ Owns the defaults, what is said about arguments that do not exist, and all readi
 `resolve` is given a model's limits.
 """
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -15,20 +16,21 @@ from transduce.errors import ConfigError
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PageType = Literal["auto", "float32", "bfloat16", "float16", "int8"]
-LoadFormat = Literal["auto", "safetensors", "pt", "dummy"]
+LoadFormat = Literal["auto", "safetensors", "pt", "bitsandbytes", "dummy"]
 GenerationDefaults = Literal["auto", "none"]
 GIB = 1 << 30
 KV_SPACE = "TRANSDUCE_CPU_KVCACHE_SPACE"
 SPIN = "GOMP_SPINCOUNT"
 
+LOAD_FORMATS = ("auto", "safetensors", "pt", "bitsandbytes", "dummy")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DTYPE_NAMES = {**{name: name for name in DTYPES}, "half": "float16", "float": "float32"}
 
 NEEDLESS = """
     async_scheduling config_format cpu_offload_gb device disable_custom_all_reduce disable_log_requests
     disable_log_stats disable_mm_preprocessor_cache distributed_executor_backend enable_chunked_prefill
-    enable_prefix_caching limit_mm_per_prompt max_parallel_loading_workers max_seq_len_to_capture
-    mm_processor_cache_gb preemption_mode runner served_model_name swap_space task tokenizer_mode
+    enable_prefix_caching max_parallel_loading_workers max_seq_len_to_capture
+    mm_processor_cache_gb preemption_mode runner scheduling_policy served_model_name swap_space task tokenizer_mode
     use_v2_block_manager
 """
 """vLLM's engine arguments for what is decided by itself here, or does not exist."""
@@ -41,6 +43,10 @@ class Limits:
     max_source: int | None
     max_target: int | None
 
+
+MEDIA = ("image", "audio", "video")
+MOST_MEDIA = 16
+"""Images, or the like, of one prompt, where nothing else is said."""
 
 _INTEGERS = {
     "max_num_seqs": 1,
@@ -68,8 +74,13 @@ class EngineConfig:
     generation_config: "none" takes nothing from the checkpoint's generation_config.json but its special tokens.
     speculate: whether to draft the next tokens from a request's source and output so far; the answers stay the same
     bit for bit where the attention backend computes a row alike in any company, and None drafts only there.
-    load_format: "dummy" gives random weights. attention_backend: None picks the best one.
+    load_format: "dummy" gives random weights, "bitsandbytes" is "auto" for weights that are quantized so, or to be.
+    attention_backend: None picks the best one.
     seed: starts the sequence that requests without a seed of their own take theirs from.
+    limit_mm_per_prompt: most images of one prompt, such as {"image": 4}; None: MOST_MEDIA.
+    allowed_media_domains: hosts that images are fetched from, wherever they lead; None: all public ones.
+    allowed_local_media_path: a folder under which file:// URLs are read; None: none is. media_timeout: seconds that a
+    URL may take.
 
     Raises ConfigError for a value of another type or out of range, naming it and the way out.
     """
@@ -97,10 +108,14 @@ class EngineConfig:
     attention_backend: str | None = None
     speculate: bool | None = None
     seed: int = 0
+    limit_mm_per_prompt: Mapping[str, int] | None = None
+    allowed_media_domains: tuple[str, ...] | None = None
+    allowed_local_media_path: str | None = None
+    media_timeout: float = 15.0
 
     def __post_init__(self) -> None:
         _text("model", self.model, "a folder or a hub id")
-        for name in ("tokenizer", "revision", "quantization", "attention_backend"):
+        for name in ("tokenizer", "revision", "quantization", "attention_backend", "allowed_local_media_path"):
             if getattr(self, name) is not None:
                 _text(name, getattr(self, name), "a non-empty string or None")
         for name, low in _INTEGERS.items():
@@ -115,12 +130,13 @@ class EngineConfig:
         _fraction("gpu_memory_utilization", self.gpu_memory_utilization)
         _only("tensor_parallel_size", self.tensor_parallel_size, 1, "tensor parallelism over several devices")
         if self.quantization_keep is not None:
-            _patterns("quantization_keep", self.quantization_keep)
+            _texts("quantization_keep", self.quantization_keep, "names or patterns, such as ('lm_head', '*.fc2')")
         if self.dtype != "float16":  # no way out on every device: the device judges it
             _among("dtype", self.dtype, DTYPES[:-1])
         _among("kv_cache_dtype", self.kv_cache_dtype, (*DTYPES, "int8"))
         _among("generation_config", self.generation_config, ("auto", "none"))
-        _among("load_format", self.load_format, ("auto", "safetensors", "pt", "dummy"))
+        _among("load_format", self.load_format, LOAD_FORMATS)
+        _check_media(self)
 
 
 def from_options(model: str | os.PathLike[str], options: Mapping[str, Any]) -> EngineConfig:
@@ -132,11 +148,21 @@ def from_options(model: str | os.PathLike[str], options: Mapping[str, Any]) -> E
         _check_name(name)
     given = {"model": model, **options}
     given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
-    if isinstance(keep := given.get("quantization_keep"), list):
-        given["quantization_keep"] = tuple(keep)
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    if isinstance(limit := given.get("limit_mm_per_prompt"), str):
+        given["limit_mm_per_prompt"] = _limits(limit)
     if "dtype" in given:
         given["dtype"] = DTYPE_NAMES.get(str(given["dtype"]).removeprefix("torch."), given["dtype"])
     return EngineConfig(**given)
+
+
+def _limits(text: str) -> object:
+    """What vLLM's flag says, in JSON or as image=4,audio=1; the text as it is where it is neither."""
+    try:
+        pairs = (part.partition("=") for part in text.split(","))
+        return json.loads(text) if text[:1] == "{" else {name.strip(): int(number) for name, _, number in pairs}
+    except ValueError:
+        return text
 
 
 def resolve(config: EngineConfig, limits: Limits) -> EngineConfig:
@@ -228,9 +254,28 @@ def _whole(name: str, value: object, low: int) -> None:
         raise ConfigError(f"{name}={value!r}: give a whole number >= {low}")
 
 
-def _patterns(name: str, value: object) -> None:
+def _check_media(config: EngineConfig) -> None:
+    if config.allowed_media_domains is not None:
+        _texts("allowed_media_domains", config.allowed_media_domains, "host names, such as ('images.example.com',)")
+    if config.limit_mm_per_prompt is not None:
+        _counts("limit_mm_per_prompt", config.limit_mm_per_prompt)
+    _positive("media_timeout", config.media_timeout)
+
+
+def _texts(name: str, value: object, wanted: str) -> None:
     if not isinstance(value, tuple) or not all(isinstance(each, str) and each for each in value):
-        raise ConfigError(f"{name}={value!r}: give a tuple of names or patterns, such as ('lm_head', '*.fc2')")
+        raise ConfigError(f"{name}={value!r}: give a tuple of {wanted}")
+
+
+def _counts(name: str, value: object) -> None:
+    counts = value if isinstance(value, Mapping) else {None: value}
+    if not all(name in MEDIA and type(count) is int and count >= 0 for name, count in counts.items()):
+        raise ConfigError(f"{name}={value!r}: give a number for {', '.join(MEDIA)}, such as {{'image': 4}} or image=4")
+
+
+def _positive(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise ConfigError(f"{name}={value!r}: give a number above 0")
 
 
 def _flag(name: str, value: object) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from transduce import attention, quant, rules
+from transduce import attention, rules
 from transduce.attention.base import AttentionBackend
 from transduce.config import EngineConfig, Limits, resolve, threads_spin
 from transduce.core.blocks import BlockPool
@@ -152,7 +152,7 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
     family_config = family.config(checkpoint.config)
     spec = family.spec(family_config)
     stored = quantization.resolve(config, checkpoint, family.keep)
-    scheme, keep = quant.named(stored.quantization), quantization.chosen(config, stored)
+    scheme, keep = quantization.scheme(stored, checkpoint), quantization.chosen(config, stored)
     config = resolve(stored, Limits(spec.max_source, spec.max_target))
     dtype = _dtype(config, device)
     asked = _asked_pages(config, dtype)
@@ -171,7 +171,7 @@ def load(config: EngineConfig, device: Device | None = None) -> Loaded:
     runner = Runner(model, layout, graphs, states, device, dtype)
     pool = BlockPool(blocks)
     drafts = backend.caps.row_exact if config.speculate is None else config.speculate
-    scheduler = Scheduler(budgets, pool, Speculation(spec.target_vocab, graphs.computed) if drafts else None)
+    scheduler = Scheduler(budgets, pool, Speculation(spec.vocab_size, graphs.computed) if drafts else None)
     engine = Engine(scheduler, runner, partial(room, budgets, pool.capacity))
     chosen = (_name(dtype), device.kind, backend.caps.name, _name(pages))
     about = About(*chosen, held.tokens, held.rows, held.at_once)
@@ -221,6 +221,7 @@ def _build(checkpoint: Checkpoint, family: Family, family_config: Any, context: 
         model = family.build(family_config, Builder(weights, context))
     weights.finish()
     context.keep.finish()
+    context.scheme.finish()
     return model
 
 

@@ -5,31 +5,34 @@ Owns the choice of what runs in a batch. Knows no model family: languages are wh
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from numbers import Real
 from threading import Lock
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from transduce import engine
 from transduce.config import from_options
 from transduce.core.params import SamplingParams
-from transduce.errors import EngineError, RequestError
+from transduce.errors import EngineError, RequestError, TransduceError
 from transduce.frontend import targets as scoring
-from transduce.frontend.batch import Batch
+from transduce.frontend.batch import BEGINNING, Batch
+from transduce.frontend.chat import answered, conversations, policy
 from transduce.frontend.collector import refused
 from transduce.frontend.dialogue import Dialogue, Work, once
+from transduce.frontend.documents import Page, Reader, raised
 from transduce.frontend.frontend import Params, checked
 from transduce.frontend.load import load_frontend, load_processor
 from transduce.frontend.outputs import RequestOutput, TargetScore
-from transduce.frontend.progress import AudioBar, Bar
+from transduce.frontend.progress import AudioBar, Bar, PageBar
 from transduce.frontend.prompts import Prompt, Target, token_ids
 from transduce.media.audio import Audio
-from transduce.speech.activity import VadOptions
-from transduce.speech.asked import Speech
-from transduce.speech.fallback import Fallback
-from transduce.speech.transcription import Transcriber, Transcription, failed
+from transduce.media.image import DPI, Image
+from transduce.speech.asked import Options, Speech, known
+from transduce.speech.transcriber import Transcriber
+from transduce.speech.transcription import Transcription, failed
 
 T = TypeVar("T")
 
@@ -63,12 +66,14 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: Params | Sequence[Params] | None = None,
         *,
+        priority: Sequence[int] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Answers to one prompt or a list of them, in the order given.
 
         prompts: in any of the forms of `transduce.frontend.prompts`, mixed as you like. sampling_params: one for all,
-        or one for each; None: as the checkpoint's generation_config.json says.
+        or one for each; None: as the checkpoint's generation_config.json says. priority: one for each: prompts of lower
+        ones are begun first.
 
         A bad prompt among several costs no other its answer: its output has `error` set, empty text and finish_reason
         "error". A single bad prompt raises RequestError, and a step that failed under it EngineError. Ctrl-C stops
@@ -76,7 +81,26 @@ class LLM:
         """
         several = _several(prompts)
         params = _each(sampling_params, len(several))
-        return self._run([Work(*pair) for pair in zip(several, params, strict=True)], use_tqdm)
+        works = [Work(*pair) for pair in zip(several, params, strict=True)]
+        return self._run(works, use_tqdm, order=_order(priority, len(several)))
+
+    def chat(
+        self,
+        messages: Sequence[Any],
+        sampling_params: Params | Sequence[Params] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Answers to one conversation, a list of messages as OpenAI has them, or to a list of conversations.
+
+        Content is a text, or parts: {"type": "text", "text": …}, {"type": "image_url", "image_url": {"url": …}} as far
+        as the options on media allow, {"type": "image", "image": …} in any form of `media.image`. Else as `generate`.
+        """
+        several, allowed = conversations(messages), policy(self.config)
+        pairs = zip(several, _each(sampling_params, len(several)), strict=True)
+        with ThreadPoolExecutor(BEGINNING) as threads:
+            talks = [answered(*pair, self.frontend, allowed, threads) for pair in pairs]
+            return self._talk(talks, refused, Bar(len(talks), use_tqdm))
 
     def score_target(
         self,
@@ -111,27 +135,23 @@ class LLM:
         task: str = "transcribe",
         prompt: str | None = None,
         *,
-        timestamps: bool = False,
-        condition_on_previous_text: bool = True,
-        fallback: Fallback | None = None,
-        vad_filter: bool | VadOptions = False,
-        word_timestamps: bool = False,
-        hallucination_silence_threshold: float | None = None,
         sampling_params: Params | None = None,
         use_tqdm: bool = True,
         done: Callable[[int, Transcription], None] = lambda place, said: None,
+        **options: Unpack[Options],
     ) -> Transcription | list[Transcription]:
         """What is said in one recording (a Transcription) or in a list of them (a list), each of any length.
 
         audio: a path, the bytes of a file, or (samples, rate). language: such as "en"; None: the checkpoint's own or,
         where it speaks several, the one detected. task: "translate" is into English. prompt: what was said before, as
-        context. timestamps: mark segments in the text, as <|1.20|>. Errors are as in `generate`.
+        context. options: see Speech; those named here are the ones that say most. sampling_params are those of each
+        window. done(place, said) is called as soon as a recording is transcribed, or has failed. Errors are as in
+        `generate`.
 
-        A clip of one window is heard as `generate` hears it. Longer audio is heard window by window, each of which
-        begins where the last segment before it ends, after that text unless condition_on_previous_text is False. A
-        window that cannot be believed is decoded again, see Fallback, unless sampling_params have a temperature; a
-        clip only where `fallback` is given. sampling_params are those of each window. done(place, said) is called as
-        soon as a recording is transcribed, or has failed.
+        A clip of one window is heard without timestamps, but for timestamps=True, which marks segments in the text, as
+        <|1.20|>. Longer audio is heard window by window, each of which begins where the last segment before it ends,
+        after that text unless condition_on_previous_text is False. A window, and a clip, that cannot be believed is
+        decoded again, see Fallback, unless sampling_params have a temperature.
 
         With vad_filter, True or VadOptions, only speech is heard, and side by side: in windows that are cut at silences
         and are told nothing of each other. They are decoded again as those of longer audio are, and have their times.
@@ -141,17 +161,7 @@ class LLM:
         dropped where so much silence is beside them; a clip is heard as longer audio then. RequestError for a model
         that writes no timestamps.
         """
-        speech = Speech(
-            language=language,
-            task=task,
-            prompt=prompt,
-            timestamps=timestamps,
-            condition_on_previous_text=condition_on_previous_text,
-            fallback=fallback,
-            vad_filter=vad_filter,
-            word_timestamps=word_timestamps,
-            hallucination_silence_threshold=hallucination_silence_threshold,
-        )
+        speech = Speech(language=language, task=task, prompt=prompt, **known(options))
         transcriber = Transcriber(self.frontend, speech)
         recordings = audio if isinstance(audio, list) else [audio]
         params = _each(sampling_params, len(recordings))
@@ -161,38 +171,87 @@ class LLM:
             for place, each in enumerate(zip(recordings, params, strict=True))
         ]
         refused = partial(failed, language=transcriber.language)
-        said = self._talk(dialogues, refused, bar, transcriber.has_room, done)
+        said = self._talk(dialogues, refused, bar, done)
         return said if isinstance(audio, list) else said[0]
 
-    def _run(self, work: Sequence[Work], progress: bool) -> list[RequestOutput]:
-        return self._talk([*map(once, work)], refused, Bar(len(work), progress))
+    @overload
+    def read(self, documents: list[Any], *args: Any, **options: Any) -> list[list[Page]]: ...
+
+    @overload
+    def read(self, documents: Image, *args: Any, **options: Any) -> list[Page]: ...
+
+    def read(
+        self,
+        documents: Image | list[Image],
+        prompt: str | None = None,
+        *,
+        sampling_params: Params | Sequence[Params] | None = None,
+        dpi: int = DPI,
+        use_tqdm: bool = True,
+        done: Callable[[int, list[Page]], None] = lambda place, pages: None,
+    ) -> list[Page] | list[list[Page]]:
+        """What is on the pages of one document (a list of Pages) or of a list of them (a list of lists).
+
+        documents: an image, a TIFF of any number of pages or a PDF, in the forms of `media.image.pages`; all pages of
+        all of them are one batch. prompt: beside each page. sampling_params: one for all documents, or one for each.
+        dpi: at which the pages of a PDF are drawn. done(place, pages) is called as soon as a document is read.
+
+        A page that fails has its `error` set and costs no other its text; so has the page from which on nothing of a
+        document can be read. At most max_num_seqs pages are held at once. RequestError for a model without images.
+        """
+        media = self.frontend.processor.media
+        if media != "image":
+            raise RequestError(f"this model takes {media or 'text'}, and documents are images; use another model")
+        several = documents if isinstance(documents, list) else [documents]
+        bar, most = PageBar(len(several), use_tqdm), self.config.max_num_seqs
+        reader = Reader(self.frontend, bar, prompt, dpi, most)
+        params = _each(sampling_params, len(several))
+        dialogues = [*map(reader.dialogue, several, params)]
+        found, _ = self._results(dialogues, raised, bar, done, ahead=most)
+        return found if isinstance(documents, list) else found[0]
+
+    def _run(self, work: Sequence[Work], progress: bool, order: Sequence[int] = ()) -> list[RequestOutput]:
+        return self._talk([*map(once, work)], refused, Bar(len(work), progress), order=order)
 
     def _talk(
         self,
         dialogues: Sequence[Dialogue[T]],
         refused: Callable[[str, RequestError], T],
         bar: Bar,
-        room: Callable[[], bool] = lambda: True,
         done: Callable[[int, T], None] = lambda place, result: None,
+        order: Sequence[int] = (),
     ) -> list[T]:
+        """Results, one for each; the error of a single one is raised."""
+        results, errors = self._results(dialogues, refused, bar, done, order, ahead=2 * self.config.max_num_seqs)
+        if len(results) == 1 and errors:
+            raise errors[0]
+        return results
+
+    def _results(
+        self,
+        dialogues: Sequence[Dialogue[T]],
+        refused: Callable[[str, RequestError], T],
+        bar: Bar,
+        done: Callable[[int, T], None],
+        order: Sequence[int] = (),
+        *,
+        ahead: int,
+    ) -> tuple[list[T], list[TransduceError]]:
         if not dialogues:
-            raise RequestError("an empty list: give at least one prompt or clip")
+            raise RequestError("an empty list: give at least one prompt, clip or document")
         batch = Batch(
             self.engine,
             self.frontend,
             dialogues,
-            ahead=2 * self.config.max_num_seqs,
+            ahead=ahead,
             ids=self._ids,
             refused=refused,
-            room=room,
             done=done,
             bar=bar,
+            order=order,
         )
         with self._alone():
-            results = batch.run()
-        if len(results) == 1 and batch.errors:
-            raise batch.errors[0]
-        return results
+            return batch.run(), batch.errors
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -223,3 +282,14 @@ def _each(params: Params | Sequence[Params] | None, number: int) -> list[Params]
     if len(several) != number:
         raise RequestError(f"{len(several)} sampling_params for {number} prompts; give one for all, or one for each")
     return [checked(each) for each in several]
+
+
+def _order(priority: Sequence[int] | None, number: int) -> Sequence[int]:
+    """Places of prompts in the order in which they are begun; none: as they are."""
+    if priority is None:
+        return ()
+    given: Any = priority
+    whole = isinstance(given, list | tuple) and all(type(each) is int for each in given)
+    if not whole or len(given) != number:
+        raise RequestError(f"priority={given!r:.80} for {number} prompts; give a list of whole numbers, one for each")
+    return sorted(range(number), key=given.__getitem__)

@@ -54,8 +54,8 @@ def test_an_unstreamed_request_has_one_output(shared: AsyncLLM, loop: asyncio.Ru
 
 @pytest.mark.parametrize("params", PARAMS)
 def test_a_streamed_text_only_grows(params: SamplingParams, shared: AsyncLLM, loop: asyncio.Runner) -> None:
-    outputs = loop.run(collect(shared, "hello", params))
-    assert len(outputs) > 1
+    tries = (loop.run(collect(shared, "hello", params)) for _ in range(20))
+    outputs = next(each for each in tries if len(each) > 1)  # a reader that is slow may get all at once
     assert [output.finished for output in outputs] == [False] * (len(outputs) - 1) + [True]
     for before, after in pairwise(outputs):
         for shorter, longer in zip(before.outputs, after.outputs, strict=True):

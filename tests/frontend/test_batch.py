@@ -25,7 +25,7 @@ from transduce.frontend.batch import Batch
 from transduce.frontend.collector import refused
 from transduce.frontend.dialogue import Branches, Dialogue, Work, once
 from transduce.frontend.outputs import CompletionOutput, Logprob, RequestOutput
-from transduce.frontend.progress import AudioBar, Bar
+from transduce.frontend.progress import AudioBar, Bar, PageBar
 
 
 def run(
@@ -393,6 +393,20 @@ def test_a_bar_of_audio_counts_what_is_heard_of_each_recording() -> None:
     assert "1/3" in text
     assert "1,260 s of audio, " in text
     assert " × real time" in text
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_bar_of_documents_counts_pages() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, no_color=True)
+    with PageBar(2, True, console) as bar:
+        for _ in range(3):
+            bar.read()
+        bar.update(done=1)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "1/2" in text
+    assert "3 pages, " in text
+    assert " pages/s" in text
 
 
 def test_short_work_draws_no_bar() -> None:

@@ -30,6 +30,7 @@ BEAMS: dict[str, Any] = {
         (BeamSearchParams(beam_width=2), (2, Beams(2.0, True, 2))),
         (BeamSearchParams(beam_width=8, length_penalty=0, early_stopping="never"), (8, Beams(0.0, "never", 3))),
         (BeamSearchParams(early_stopping=False, num_return_sequences=1), (4, Beams(2.0, False, 1))),
+        (BeamSearchParams(patience=1.5), (4, Beams(2.0, True, 3, 1.5))),
     ],
 )
 def test_beams_are_the_checkpoints_unless_the_request_says_otherwise(
@@ -48,7 +49,9 @@ def test_beams_of_a_checkpoint_that_asks_for_none() -> None:
     assert resolve(SamplingParams()).beams is None
 
 
-@pytest.mark.parametrize("asked", [{"length_penalty": 2.0}, {"early_stopping": True}, {"early_stopping": "never"}])
+@pytest.mark.parametrize(
+    "asked", [{"length_penalty": 2.0}, {"early_stopping": True}, {"early_stopping": "never"}, {"patience": 2.0}]
+)
 def test_what_compares_beams_is_refused_where_there_is_one(asked: dict[str, Any]) -> None:
     (name,) = asked
     for params, defaults in ((BeamSearchParams(**asked), {}), (BeamSearchParams(beam_width=1, **asked), BEAMS)):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from transduce.core.checks import shown
 from transduce.errors import RequestError
-from transduce.frontend.prompts import Media, parse, shown
+from transduce.frontend.prompts import Media, parse
 
 CLIP = (np.zeros(16), 16000)
 
@@ -75,8 +76,45 @@ def test_prompts_to_a_text_model(prompt: object, source: object, decoder: object
 def test_prompts_to_a_speech_model(prompt: object, data: object, decoder: object) -> None:
     parts = parse(prompt, "audio")
     assert isinstance(parts.source, Media)
-    assert parts.source.data is data or parts.source.data == data
+    (given,) = parts.source.items
+    assert given is data or given == data
     assert parts.decoder == decoder
+
+
+@pytest.mark.parametrize(
+    ("prompt", "items", "decoder"),
+    [
+        ("text", (), "text"),
+        ([5, 6], (), (5, 6)),
+        ({"prompt": "text"}, (), "text"),
+        ({"prompt": "<|image|>", "multi_modal_data": {"image": b"one"}}, (b"one",), "<|image|>"),
+        ({"prompt_token_ids": [7, 7], "multi_modal_data": {"image": [b"one", "two.png"]}}, (b"one", "two.png"), (7, 7)),
+        ({"prompt": "text", "multi_modal_data": {"image": None}}, (), "text"),
+        ({"prompt": "text", "multi_modal_data": None}, (), "text"),
+        ({"encoder_prompt": {"prompt": "a", "multi_modal_data": {"image": b"one"}}}, (b"one",), "a"),
+    ],
+)
+def test_prompts_with_media_in_the_text(prompt: object, items: tuple[object, ...], decoder: object) -> None:
+    parts = parse(prompt, "image", interleaved=True)
+    assert isinstance(parts.source, Media)
+    assert parts.source.items == items
+    assert parts.decoder == decoder
+
+
+@pytest.mark.parametrize(
+    ("prompt", "match"),
+    [
+        (b"GIF89a", "decoder prompt b'GIF89a'"),
+        ({"prompt": "a", "multi_modal_data": {"audio": b""}}, 'give {"image": one, or a list of them}'),
+        ({"prompt": "a", "multi_modal_data": [b"one"]}, 'give {"image": one, or a list of them}'),
+        ({"encoder_prompt": "a", "decoder_prompt": "b"}, "text and images are one prompt"),
+        ({"encoder_prompt": "a", "target": "b"}, 'no key "target"'),
+        ({"prompt": "a", "prompt_token_ids": [5]}, "give one of them"),
+    ],
+)
+def test_malformed_prompts_with_media_in_the_text(prompt: object, match: str) -> None:
+    with pytest.raises(RequestError, match=match):
+        parse(prompt, "image", interleaved=True)
 
 
 def test_a_salt_is_kept() -> None:

@@ -10,16 +10,18 @@ from threading import Event, Thread
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from transduce.media.audio import decode
 from transduce.server.page import router
+from transduce.server.sockets import Sockets
 
 
 @dataclass
 class Canned:
     """words: the answer, a delta each; it waits before word `pause` until `release`. left: a client did not wait.
+    written: a transcript that is not streamed.
 
     refusal: the status, message and headers that every answer is refused with. key: what /v1 asks for.
     broken: the answer ends with an error. loading: there is no model yet. gauges: what /metrics says; growth: tokens
@@ -28,8 +30,10 @@ class Canned:
 
     name: str = "tiny"
     tasks: tuple[str, ...] = ("generate",)
+    modalities: tuple[str, ...] = ("text",)
     words: tuple[str, ...] = ("Der ", "Wal ", "singt.")
     pause: int | None = None
+    written: str = "1\n00:00:00,000 --> 00:00:01,000\nDer Wal singt.\n"
     refusal: tuple[int, str, dict[str, str]] | None = None
     key: str | None = None
     broken: bool = False
@@ -73,7 +77,8 @@ def app(canned: Canned) -> FastAPI:
     async def models() -> Any:
         if canned.loading:
             return refused(503, "The model is loading.")
-        return {"object": "list", "data": [{"id": canned.name, "object": "model", "tasks": canned.tasks}]}
+        about = {"tasks": canned.tasks, "input_modalities": canned.modalities}
+        return {"object": "list", "data": [{"id": canned.name, "object": "model", **about}]}
 
     @server.get("/metrics")
     async def metrics() -> Response:
@@ -81,9 +86,11 @@ def app(canned: Canned) -> FastAPI:
         return PlainTextResponse("".join(f"transduce:{name} {value}\n" for name, value in canned.gauges.items()))
 
     @server.post("/v1/completions")
+    @server.post("/v1/chat/completions")
     async def completions(request: Request) -> Response:
-        canned.received.append(await request.json())
-        return refused(*canned.refusal) if canned.refusal else stream(completion_events(canned))
+        canned.received.append(asked := await request.json())
+        events = {True: chat_events, False: completion_events}["messages" in asked]
+        return refused(*canned.refusal) if canned.refusal else stream(events(canned))
 
     @server.post("/v1/audio/{task}")
     async def audio(task: str, request: Request) -> Response:
@@ -93,7 +100,14 @@ def app(canned: Canned) -> FastAPI:
             assert not isinstance(upload, str)
             seconds = len(decode(await upload.read(), 16_000)) / 16_000
         canned.received.append({"route": task, "seconds": seconds, "name": upload.filename, **fields})
-        return refused(*canned.refusal) if canned.refusal else stream(transcript_events(canned))
+        if canned.refusal:
+            return refused(*canned.refusal)
+        return stream(transcript_events(canned)) if "stream" in fields else PlainTextResponse(canned.written)
+
+    @server.websocket("/v1/realtime")
+    async def realtime(socket: WebSocket) -> None:
+        await socket.accept("realtime")
+        await hear(socket, canned)
 
     return server
 
@@ -122,6 +136,13 @@ async def completion_events(canned: Canned) -> AsyncIterator[Any]:
     yield "[DONE]"
 
 
+async def chat_events(canned: Canned) -> AsyncIterator[Any]:
+    async for word in canned.deltas():
+        yield {"choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}], "usage": None}
+    yield {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": len(canned.words)}}
+    yield "[DONE]"
+
+
 async def transcript_events(canned: Canned) -> AsyncIterator[Any]:
     async for word in canned.deltas():
         yield {"type": "transcript.text.delta", "delta": word}
@@ -130,11 +151,27 @@ async def transcript_events(canned: Canned) -> AsyncIterator[Any]:
     yield "[DONE]"
 
 
+async def hear(socket: WebSocket, canned: Canned) -> None:
+    """Two words stay once there is sound, the third when it is committed."""
+    item = {"item_id": "one", "content_index": 0}
+    told = "conversation.item.input_audio_transcription"
+    canned.received.append(await socket.receive_json())
+    samples = 0
+    while data := (message := await socket.receive()).get("bytes"):
+        if not samples:
+            await socket.send_json({"type": f"{told}.delta", "delta": "Der Wal", **item})
+            await socket.send_json({"type": f"{told}.partial", "partial": "sinkt", **item})
+        samples += len(data) // 2
+    canned.received.append({**json.loads(message["text"]), "samples": samples})
+    await socket.send_json({"type": "input_audio_buffer.committed", "previous_item_id": None, **item})
+    await socket.send_json({"type": f"{told}.completed", "transcript": "Der Wal singt.", **item})
+
+
 @contextmanager
 def serving(server: FastAPI) -> Iterator[str]:
     """The address of the app, served by uvicorn in a thread until the end of the block."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(server, log_level="warning", ws="none", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(server, log_level="warning", ws=Sockets, timeout_graceful_shutdown=1)
         runner = uvicorn.Server(config)
         thread = Thread(target=runner.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -11,6 +11,8 @@ from transduce.async_engine.llm import AsyncLLM
 from transduce.async_engine.stats import Stats
 from transduce.config import EngineConfig
 from transduce.frontend.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from transduce.frontend.readers import Readers
+from transduce.models.base import Processor
 from transduce.server.app import create_app
 from transduce.server.options import ServeOptions
 from transduce.server.service import Service
@@ -28,10 +30,13 @@ class FakeLLM:
         self.stats = Stats()
         self.config = EngineConfig(model=MODEL, max_model_len=64)
         self.frontend = SimpleNamespace(
+            config=self.config,
             spec=SimpleNamespace(fixed_rows=50),
-            processor=SimpleNamespace(media=media, language=language),
+            processor=SimpleNamespace(media=media, language=language, interleaved=media == "image", tokenizer=None),
             resolver=SimpleNamespace(answers=lambda params: 1, width=lambda params: 1),
         )
+        self.frontend.readers = Readers(cast(Processor, self.frontend.processor))
+        self.frontend.lock = self.frontend.readers.lock
         self.on_step: Callable[[float], None] | None = None
         self.go = asyncio.Event()
         self.go.set()
@@ -40,6 +45,9 @@ class FakeLLM:
         self.entered = asyncio.Event()
         self.left = 0
         self.queued = 0.5
+
+    def waiting_before(self, priority: int) -> int:
+        return self.waiting
 
     async def generate(self, prompt: object, params: object, **given: Any) -> AsyncGenerator[RequestOutput, None]:
         self.asked.append({"prompt": prompt, "params": params, **given})
@@ -71,7 +79,7 @@ def output(text: str, tokens: int, *, finished: bool, queued: float = 0.5) -> Re
     """Scheduled `queued` seconds after its arrival, with a first token after 1 s and the last after 3 s."""
     answer = CompletionOutput(0, text, [7] * tokens, finish_reason="stop" if finished else None)
     times = RequestMetrics(100.0, 100.0 + queued, 101.0, 103.0 if finished else None)
-    return RequestOutput("1", "x y", [4, 5, 2], None, [2], [answer], finished, times)
+    return RequestOutput("1", "x y", [4, 5, 2], None, [2], [answer], finished, times, encoder_rows=3)
 
 
 def service(llm: FakeLLM | None = None, **options: Any) -> Service:

@@ -1,7 +1,7 @@
 """A real server over a real engine of a tiny random model, a client of it, and the offline API as its oracle."""
 
 import wave
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -35,9 +35,9 @@ class Live:
 
 
 @contextmanager
-def live(folder: Path, **options: Any) -> Iterator[Live]:
-    """A server of the model in a folder; options: as in ServeOptions."""
-    llm = AsyncLLM(folder, **ENGINE)
+def live(folder: Path, engine: Mapping[str, Any] = ENGINE, **options: Any) -> Iterator[Live]:
+    """A server of the model in a folder; engine: as in EngineConfig, options: as in ServeOptions."""
+    llm = AsyncLLM(folder, **engine)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -51,7 +51,7 @@ def live(folder: Path, **options: Any) -> Iterator[Live]:
         OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as openai,
         httpx.Client(base_url=address, timeout=60) as http,
     ):
-        yield Live(openai, http, load(folder))
+        yield Live(openai, http, load(folder, **engine))
 
 
 def tone(hertz: float, seconds: float = 0.5) -> bytes:

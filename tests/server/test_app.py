@@ -350,7 +350,30 @@ def _record(salt: str) -> Any:
 def test_requests_take_turns_by_their_id() -> None:
     llm = FakeLLM()
     complete(llm, {"x-request-id": "mine"})
-    assert llm.asked[0]["owner"] == "mine"
+    assert (llm.asked[0]["owner"], llm.asked[0]["priority"]) == ("mine", 0)
+
+
+def test_a_priority_is_for_servers_that_have_some() -> None:
+    """With one, a request is refused only for too many that it would wait for."""
+    llm = Ranked()
+    served = app(llm, priority=True, max_waiting=2)
+    answer = call(served, "POST", COMPLETIONS, BODY | {"priority": -3})
+    assert (answer.status, [each["priority"] for each in llm.asked]) == (200, [-3])
+    assert call(served, "POST", COMPLETIONS, BODY).status == 429
+    refused = call(app(FakeLLM()), "POST", COMPLETIONS, BODY | {"priority": -3})
+    assert (refused.status, refused.json["error"]["param"]) == (400, "priority")
+    assert "start the server with --priority" in refused.json["error"]["message"]
+
+
+class Ranked(FakeLLM):
+    """Three requests wait, as urgent as any without a priority."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stats = Stats(waiting=3)
+
+    def waiting_before(self, priority: int) -> int:
+        return 3 * (priority >= 0)
 
 
 ORIGIN = {"origin": "https://page.example", "access-control-request-method": "POST"}

@@ -13,7 +13,7 @@ from openai import BadRequestError, NotFoundError
 from tests.server.asgi import call
 from tests.server.fakes import FakeLLM, app
 from tests.server.live import MODEL, Live, tone
-from transduce import Fallback, SamplingParams, Transcription
+from transduce import Fallback, SamplingParams, Transcription, VadOptions
 from transduce.speech import subtitles
 from transduce.speech.segments import Segment
 
@@ -118,7 +118,7 @@ def test_long_audio_and_clips_in_all_forms(timed: bool, speech: Live) -> None:
 
 
 def shown(segment: Segment) -> dict[str, Any]:
-    listed = {name: value for name, value in asdict(segment).items() if name != "words"}
+    listed = {name: value for name, value in asdict(segment).items() if name not in ("words", "channel")}
     near = {name: pytest.approx(listed[name], rel=1e-3) for name in ("avg_logprob", "no_speech_prob")}
     return {**listed, **near, "tokens": list(segment.tokens)}
 
@@ -142,7 +142,8 @@ def test_a_clip_that_cannot_be_believed_is_decoded_again(speech: Live) -> None:
     create = speech.openai.audio.transcriptions.create
     *_, done = create(**asked, extra_body=strict, stream=True)
     assert done.text == create(**asked, extra_body={**strict, "temperature": 0}).text == expected
-    assert create(**asked).text != expected
+    *_, once = create(**asked, stream=True)
+    assert once.text != expected
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,31 @@ def test_a_clip_that_cannot_be_believed_is_decoded_again(speech: Live) -> None:
         ({"condition_on_previous_text": "false"}, {"condition_on_previous_text": False}),
         ({"chunking_strategy": "auto"}, {"vad_filter": True}),
         ({"response_format": "vtt"}, {"timestamps": True, "word_timestamps": False}),
+        (
+            {"prefix": "So", "hotwords": "Ann", "clip_timestamps": "1,2", "suppress_tokens": "-1,7", "best_of": "3"},
+            {"prefix": "So", "hotwords": "Ann", "clip_timestamps": "1,2", "suppress_tokens": "-1,7", "best_of": 3},
+        ),
+        (
+            {"clip_timestamps[]": ["1", "2.5"], "suppress_tokens[]": "9"},
+            {"clip_timestamps": "1,2.5", "suppress_tokens": "9", "sampling_params": SamplingParams()},
+        ),
+        ({"beam_size": "3", "patience": "2"}, {"beam_size": 3, "patience": 2, "sampling_params": SamplingParams()}),
+        ({"use_beam_search": "true"}, {"beam_size": 5}),
+        ({"use_beam_search": "false"}, {"beam_size": 1}),
+        ({"channels": "separate"}, {"channels": "separate"}),
+        ({"vad_parameters": '{"threshold": 0.4, "min_silence": 1}'}, {"vad_filter": VadOptions(0.4, min_silence=1)}),
+        (
+            {"vad_parameters[min_silence_duration_ms]": "500", "vad_parameters[max_speech_duration_s]": "9"},
+            {"vad_filter": VadOptions(min_silence=0.5, max_speech=9)},
+        ),
+        (
+            {"chunking_strategy": '{"type": "server_vad", "threshold": null, "prefix_padding_ms": 300}'},
+            {"vad_filter": VadOptions(speech_pad=0.3)},
+        ),
         ({"response_format": "vtt", "timestamp_granularities[]": "word"}, {"word_timestamps": True}),
+        ({"response_format": "vtt", "timestamp_granularities": ["segment", "word"]}, {"word_timestamps": True}),
+        ({"response_format": "vtt", "timestamp_granularities": ""}, {"word_timestamps": False}),
+        ({"chunking_strategy": "null", "vad_parameters": "null", "vad_filter": "true"}, {"vad_filter": True}),
         (
             {"hallucination_silence_threshold": "2"},
             {"hallucination_silence_threshold": 2, "word_timestamps": True, "timestamps": False},
@@ -163,7 +188,7 @@ def test_a_clip_that_cannot_be_believed_is_decoded_again(speech: Live) -> None:
     ],
     ids=" ".join,
 )
-def test_what_is_asked_reaches_the_engine(fields: dict[str, str], expected: dict[str, Any]) -> None:
+def test_what_is_asked_reaches_the_engine(fields: dict[str, Any], expected: dict[str, Any]) -> None:
     llm = FakeLLM("audio")
     llm.frontend.processor.clock = SimpleNamespace(zero=5)
     llm.frontend.lock, llm.frontend.spec.target_vocab = nullcontext(), 9
@@ -180,6 +205,21 @@ def test_a_model_without_timestamps_is_not_asked_for_them() -> None:
     request = httpx.Request("POST", "http://a", data={"response_format": "srt"}, files={"file": CLIPS[0]})
     made = call(app(llm), "POST", PATH, headers=dict(request.headers), chunks=[request.read()])
     assert (made.status, llm.asked[0]["timestamps"]) == (200, False)
+
+
+def test_beams_and_channels(speech: Live) -> None:
+    asked: Any = {"model": MODEL, "file": file(CLIPS[0]), "language": "fr"}
+    create = speech.openai.audio.transcriptions.create
+    beams = {"beam_size": 3, "patience": 2.0}
+    params = SamplingParams(max_tokens=12)
+    made = create(**asked, extra_body={**beams, "max_completion_tokens": 12})
+    assert made.text == heard(speech, CLIPS[0], "fr", **beams, sampling_params=params).text
+    params = SamplingParams(**DRAWN, max_tokens=12)
+    expected = heard(speech, CLIPS[0], "fr", channels="separate", sampling_params=params)
+    separate = {**DRAWN, "channels": "separate", "max_completion_tokens": 12}
+    said = create(**asked, extra_body=separate, response_format="verbose_json").to_dict()
+    assert said["text"] == expected.text
+    assert {segment["channel"] for segment in said["segments"]} == {1}
 
 
 def test_a_stream_joined_is_the_whole(speech: Live) -> None:
@@ -215,6 +255,25 @@ def test_the_form_of_a_stream(speech: Live) -> None:
         ("logprob_threshold", "inf"),
         ("include[]", "logprobs"),
         ("chunking_strategy", "server_vad"),
+        ("chunking_strategy", '{"type": "vad"}'),
+        ("chunking_strategy", '{"type": "server_vad", "padding": 3}'),
+        ("vad_parameters", "[3]"),
+        ("vad_parameters", '{"threshold": "high"}'),
+        ("vad_parameters", '{"threshold": 2}'),
+        ("vad_parameters", '{"threshold": true}'),
+        ("vad_parameters", '{"min_silence": 1, "min_silence_duration_ms": 1000}'),
+        ("vad_parameters", "[" * 10_000),
+        ("clip_timestamps", "2,1"),
+        ("clip_timestamps", "5,6"),
+        ("suppress_tokens", "none"),
+        ("suppress_tokens", "99999"),
+        ("prefix", "<|fr|>"),
+        ("hotwords", "<|fr|>"),
+        ("beam_size", "0"),
+        ("beam_size", "999"),
+        ("best_of", "999"),
+        ("patience", "2"),
+        ("channels", "left"),
         ("temperature", "hot"),
         ("temperature", "nan"),
         ("stream", "perhaps"),
@@ -226,6 +285,7 @@ def test_a_field_that_cannot_be_followed_is_named(field: str, value: str, speech
     assert refused.status_code == 400, refused.text
     assert refused.json()["error"]["param"] == field
     assert field in refused.json()["error"]["message"]
+    assert len(refused.text) < 1_000
 
 
 @pytest.mark.parametrize(
@@ -234,6 +294,21 @@ def test_a_field_that_cannot_be_followed_is_named(field: str, value: str, speech
         ({"response_format": "vtt", "stream": "true"}, "response_format"),
         ({"response_format": "srt", "max_line_count": "2"}, "max_line_count"),
         ({"hallucination_silence_threshold": "2", "vad_filter": "true"}, "hallucination_silence_threshold"),
+        ({"prefix": "a", "chunking_strategy": "auto"}, "prefix"),
+        ({"use_beam_search": "false", "beam_size": "2"}, "use_beam_search"),
+        ({"vad_parameters": "{}", "chunking_strategy": "auto"}, "vad_parameters"),
+        ({"vad_filter": "false", "vad_parameters": "{}"}, "vad_filter"),
+        ({"vad_filter": "false", "chunking_strategy": "auto"}, "vad_filter"),
+        ({"vad_parameters": "{}", "vad_parameters[threshold]": "0.4"}, "vad_parameters"),
+        ({"suppress_tokens": "7", "suppress_tokens[]": "8"}, "suppress_tokens"),
+        (
+            {
+                "response_format": "vtt",
+                "timestamp_granularities": "segment",
+                "timestamp_granularities[]": "word",
+            },
+            "timestamp_granularities[]",
+        ),
     ],
 )
 def test_fields_that_do_not_work_together(fields: dict[str, str], blamed: str, speech: Live) -> None:

@@ -1,6 +1,6 @@
 """/v1/chat/completions by the official client: what messages become, and the form of the answers."""
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from openai import BadRequestError
@@ -10,8 +10,6 @@ from tests.server.asgi import call
 from tests.server.fakes import FakeLLM, app
 from tests.server.live import MODEL, Live
 from transduce import SamplingParams
-from transduce.frontend.readers import Readers
-from transduce.models.base import Processor
 
 MESSAGES: list[Any] = [{"role": "user", "content": "hello"}]
 PATH = "/v1/chat/completions"
@@ -99,10 +97,6 @@ class Templated(FakeLLM):
         self.tokenizer = letters()
         self.tokenizer.chat_template = TEMPLATE
         self.frontend.processor.tokenizer = self.tokenizer
-        self.frontend.readers = Readers(cast(Processor, self.frontend.processor))
-
-    def get_tokenizer(self) -> Any:
-        return self.tokenizer
 
 
 def test_a_template_makes_token_ids_of_a_conversation() -> None:

@@ -64,7 +64,7 @@ def test_flags_arrive(serve: Serve, tmp_path: Path) -> None:
         *("--generation-config", "none", "--kv-cache-bytes", "1000", "--gpu-memory-utilization", "0.5"),
         *("--host", "::1", "--port", "0", "--served-model-name", "a", "--served-model-name", "b"),
         *("--api-key", "k", "--api-key", "l", "--api-key-file", str(tmp_path / "keys"), "--root-path", "/x"),
-        *("--allowed-origins", "https://a.example", "--max-waiting", "3", "--request-timeout", "1.5"),
+        *("--allowed-origins", "https://a.example", "--max-waiting", "3", "--priority", "--request-timeout", "1.5"),
         *("--shutdown-timeout", "2", "--max-body-mb", "0.5", "--max-file-mb", "7", "--max-audio-seconds", "9"),
         *("--log-format", "json", "--log-level", "debug", "--otlp-traces-endpoint", "http://x", "--disable-playground"),
     )
@@ -79,6 +79,7 @@ def test_flags_arrive(serve: Serve, tmp_path: Path) -> None:
         root_path="/x",
         allowed_origins=("https://a.example",),
         max_waiting=3,
+        priority=True,
         request_timeout=1.5,
         shutdown_timeout=2.0,
         max_body_mb=0.5,
@@ -129,7 +130,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("prot: 8001\n", "there is no flag --prot; did you mean port?"),
+        ("prot: 8001\n", "there is no flag --prot; did you mean port or priority?"),
         ("xyzzy: 8001\n", "there is no flag --xyzzy; transduce serve --help lists them"),
         ("config: x.yaml\n", "there is no flag --config"),
         ("- port\n", "holds no flags"),
@@ -163,7 +164,12 @@ def test_a_file_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("command", "name", "value", "said"),
     [
-        ("serve", "SERVE_PROT", "1", "TRANSDUCE_SERVE_PROT is no flag's variable; did you mean TRANSDUCE_SERVE_PORT?"),
+        (
+            "serve",
+            "SERVE_PROT",
+            "1",
+            "no flag's variable; did you mean TRANSDUCE_SERVE_PORT or TRANSDUCE_SERVE_PRIORITY?",
+        ),
         ("serve", "SERVE_KEEP", "1", "did you mean TRANSDUCE_SERVE_QUANTIZATION_KEEP?"),
         ("serve", "SERVE_XYZZY", "1", "TRANSDUCE_SERVE_XYZZY is no flag's variable; transduce serve --help lists them"),
         ("generate", "GENERATE_SEDE", "1", "did you mean TRANSDUCE_GENERATE_SEED?"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.live import MODEL, Live, tone
+from tests.test_mllama import picture
 from transduce.server import errors
 from transduce.server.protocol.audio import AudioRequest
 from transduce.server.protocol.base import Body
@@ -28,10 +29,10 @@ def commands() -> list[str]:
     return [line for line in joined.splitlines() if line.startswith("curl ")]
 
 
-def here(source: str, text: Live, speech: Live) -> str:
+def here(source: str, text: Live, speech: Live, seeing: Live) -> str:
     """The example, asking the server that it is about."""
-    served = speech if "/audio/" in source or "whisper" in source else text
-    for name in ("google/flan-t5-small", "openai/whisper-tiny"):
+    served = speech if "/audio/" in source or "whisper" in source else seeing if "Vision" in source else text
+    for name in ("google/flan-t5-small", "openai/whisper-tiny", "meta-llama/Llama-3.2-11B-Vision-Instruct"):
         source = source.replace(name, MODEL)
     return source.replace(ADDRESS, str(served.http.base_url).rstrip("/"))
 
@@ -40,17 +41,19 @@ def here(source: str, text: Live, speech: Live) -> str:
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("clip.wav").write_bytes(tone(200))
+    picture(40, 9).save("image.png")
 
 
 @pytest.mark.parametrize("source", blocks("python"), ids=range(len(blocks("python"))))
-def test_snippets_run(source: str, text: Live, speech: Live, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(here(source, text, speech), "<snippet>", "exec"), {})
+def test_snippets_run(source: str, text: Live, speech: Live, seeing: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(here(source, text, speech, seeing), "<snippet>", "exec"), {})
     assert capsys.readouterr().out.strip()
 
 
 @pytest.mark.parametrize("line", commands())
-def test_commands_run(line: str, text: Live, speech: Live) -> None:
-    said = subprocess.run(["bash", "-c", here(line, text, speech)], capture_output=True, text=True, check=True).stdout
+def test_commands_run(line: str, text: Live, speech: Live, seeing: Live) -> None:
+    asked = here(line, text, speech, seeing)
+    said = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True).stdout
     assert said.strip()
     assert '"error"' not in said
 

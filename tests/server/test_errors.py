@@ -187,6 +187,7 @@ WRONG: dict[str, list[Any]] = {
     "beam_width": [0, "4"],
     "length_penalty": [11, "1"],
     "early_stopping": ["always", 1],
+    "patience": [0, 11, "1"],
     "prompt_logprobs": [-1, 21, True],
     "response_format": [
         {},
@@ -199,7 +200,7 @@ WRONG: dict[str, list[Any]] = {
     "guided_choice": ["x", [5]],
     "guided_grammar": [["x"]],
     "structured_outputs": [{"regex": "x"}],
-    "priority": [1],
+    "priority": [2**31, 0.5],
     "num_beams": [4],
     "num_return_sequences": [2],
     "max_new_tokens": [9],
@@ -307,7 +308,8 @@ def test_nulls_and_defaults_and_what_changes_no_answer_are_accepted(client: Test
         (5, "messages"),
         ([{"role": "user"}], "messages"),
         ([{"role": "user", "content": 5}], "messages"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "messages"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x", "detail": "no"}}]}], "messages"),
+        ([{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]}], "messages"),
         ([{"role": "user", "content": "x", "tool_calls": []}], "messages"),
     ],
 )

@@ -1,3 +1,4 @@
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import FastAPI
+from PIL import Image
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -23,6 +25,14 @@ GAUGES = {
     "encoder_cache_queries_total": 4,
     "generation_tokens_total": 100,
 }
+
+VERBOSE = '{"language": "de", "segments": [], "words": [{"word": " Der", "start": 0, "end": 62.5}]}'
+
+GIVEN = (
+    ("document.getElementById('images')", "DragEvent('drop'", "dataTransfer"),
+    ("document", "ClipboardEvent('paste'", "clipboardData"),
+)
+"""Where files come from besides the file picker: a target, an event that is to be completed, and its field for them."""
 
 Open = Callable[[Canned], Page]
 
@@ -242,9 +252,61 @@ def test_a_recording_is_sent_as_the_browser_made_it(opened: Open, tmp_path: Path
     page.wait("clip", "recording.")
     page.wait_enabled("run")
     assert page.focus == "run"
+    page.wait("outcome", "Live")
     page.press(Keys.ENTER)
     page.wait("outcome", "tokens")
-    assert canned.received[0]["seconds"] > 0.5
+    assert canned.received[-1]["seconds"] > 0.5
+
+
+def test_what_is_said_is_shown_while_it_is(opened: Open, tmp_path: Path) -> None:
+    canned = Canned(tasks=("transcribe",))
+    page = opened(canned)
+    page.wait("tasks", "Transcribe")
+    page("record").send_keys(Keys.ENTER)
+    page.wait("answer", "Der Wal sinkt")
+    assert page.style("#answer .guess", "color") != page.style("#answer", "color")
+    page.picture(tmp_path / "live.png")
+    page.press(Keys.ENTER)
+    page.wait("outcome", "Live")
+    assert page.text("answer") == "Der Wal singt."
+    asked, committed = canned.received
+    heard = asked["session"]["audio"]["input"]
+    assert heard["transcription"] == {"model": "tiny", "language": None, "prompt": None}
+    assert committed["type"] == "input_audio_buffer.commit"
+    assert committed["samples"] >= heard["format"]["rate"] / 10
+
+
+@pytest.mark.parametrize(
+    ("form", "words", "written", "shown", "name"),
+    [
+        ("SubRip (srt)", False, Canned.written, Canned.written.strip(), "clip.srt"),
+        ("Times of segments", True, VERBOSE, "Language: de\n0:00.00 – 1:02.50  Der", "clip.json"),
+    ],
+)
+def test_a_transcript_with_times_is_shown_and_can_be_kept(
+    opened: Open, clip: Path, form: str, words: bool, written: str, shown: str, name: str
+) -> None:
+    canned = Canned(tasks=("transcribe",), written=written)
+    page = opened(canned)
+    page.wait("tasks", "Transcribe")
+    page("file").send_keys(str(clip))
+    page.driver.find_element(By.CSS_SELECTOR, "summary").click()
+    page.driver.find_element(By.XPATH, f"//option[.='{form}']").click()
+    if words:
+        page.driver.find_element(By.NAME, "words").click()
+    page.chord()
+    page.wait_shown("download")
+    assert page.text("answer") == shown
+    page.script(
+        "addEventListener('click', (event) => {if (event.target.download) window.kept = event.target}, true);"
+        "const create = document.createElement;"
+        "document.createElement = function (...of) {const made = create.apply(this, of); "
+        "if (of[0] === 'a') {made.hidden = true; document.body.append(made)} return made};"
+    )
+    page("download").click()
+    assert page.script("return window.kept.download") == name
+    assert canned.received[0]["response_format"] == ("verbose_json" if words else "srt")
+    assert "stream" not in canned.received[0]
 
 
 def test_a_dropped_file_is_taken(opened: Open) -> None:
@@ -257,6 +319,42 @@ def test_a_dropped_file_is_taken(opened: Open) -> None:
     page.wait("clip", "dropped.flac")
     page("clear").click()
     page.wait_shown("record")
+    assert not page("run").is_enabled()
+
+
+def pictures(page: Page) -> int:
+    return len(page.driver.find_elements(By.CSS_SELECTOR, "#pictures img"))
+
+
+def test_images_are_chosen_dropped_and_pasted_beside_text(opened: Open, tmp_path: Path) -> None:
+    canned = Canned(modalities=("text", "image"))
+    page = opened(canned)
+    page.wait("tasks", "Images and text to text")
+    assert not page("run").is_enabled()
+    file = tmp_path / "one.png"
+    Image.new("RGB", (40, 20), "green").save(file)
+    page("image-file").send_keys(str(file))
+    page.until(lambda: pictures(page) == 1, "no image came")
+    for target, event, field in GIVEN:
+        page.script(
+            "const data = new DataTransfer(); data.items.add(new File(['x'], 'x.gif', {type: 'image/gif'}));"
+            f"{target}.dispatchEvent(new {event}, {{{field}: data, bubbles: true, cancelable: true}}))"
+        )
+    page.until(lambda: pictures(page) == 3, "no image came")
+    page("text").send_keys("who?")
+    page.picture(tmp_path / "images.png")
+    page.chord()
+    page.wait("outcome", "4 tokens in, 3 out")
+    (message,) = canned.received[0]["messages"]
+    *seen, text = message["content"]
+    assert (text, page.text("answer")) == ({"type": "text", "text": "who?"}, "Der Wal singt.")
+    urls = [part["image_url"]["url"] for part in seen]
+    assert urls == [
+        f"data:image/png;base64,{b64encode(file.read_bytes()).decode()}",
+        *["data:image/gif;base64,eA=="] * 2,
+    ]
+    page("clear").click()
+    assert pictures(page) == 0
     assert not page("run").is_enabled()
 
 

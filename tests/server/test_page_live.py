@@ -44,8 +44,8 @@ def test_speech(driver: Chrome, speech: Live, tmp_path: Path) -> None:
     page.wait("clip", "clip.wav")
     page.press(Keys.ENTER)
     page.wait("outcome", "first after")
-    answer = speech.http.post(
-        "/v1/audio/transcriptions", data={"model": MODEL}, files={"file": ("clip.wav", clip.read_bytes())}
-    )
-    assert page.script(ANSWER) == answer.json()["text"] != ""
+    with speech.openai.audio.transcriptions.create(model=MODEL, file=clip, stream=True) as events:
+        *_, done = events
+    assert done.type == "transcript.text.done"
+    assert page.script(ANSWER) == done.text != ""
     assert complaints(driver) == []

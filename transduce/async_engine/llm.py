@@ -34,7 +34,7 @@ from transduce.frontend.outputs import RequestOutput, TargetScore
 from transduce.frontend.prompts import Prompt, Target
 from transduce.media.audio import Audio
 from transduce.runtime.checkpoint import open_checkpoint
-from transduce.speech.asked import Options, Speech
+from transduce.speech.asked import Options, Speech, known
 from transduce.speech.transcriber import Transcriber
 from transduce.speech.transcription import Tell, Transcription
 
@@ -205,7 +205,7 @@ class AsyncLLM:
             prompt=prompt,
             max_seconds=max_seconds,
             salt=cache_salt,
-            **options,
+            **known(options),
         )
         params = SamplingParams() if sampling_params is None else checked(sampling_params)
         dialogue = Transcriber(self.frontend, speech).dialogue(audio, params, tell)

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 
+from transduce.config import MOST_MEDIA, EngineConfig
+from transduce.core.checks import shown
 from transduce.core.params import BeamSearchParams, GenerationParams, SamplingParams
 from transduce.errors import CapacityError, RequestError
 from transduce.frontend.generation_config import FILE
-from transduce.frontend.prompts import Ids, shown
+from transduce.frontend.prompts import Ids
 
 MOST_PER_TOKEN = 256
 """Characters: a text with more of them for each token that the model takes is refused unread."""
@@ -35,6 +37,16 @@ def check_vocabulary(name: str, ids: Ids, size: int) -> None:
     for token in ids:
         if not 0 <= token < size:
             raise RequestError(f"the {name} has token id {token}; this model's go from 0 to {size - 1}")
+
+
+def check_count(media: str, number: int, config: EngineConfig) -> None:
+    """Raise for more images, or the like, than one prompt may have."""
+    most = (config.limit_mm_per_prompt or {}).get(media, MOST_MEDIA)
+    if number > most:
+        raise RequestError(
+            f"{media}: {number} in one prompt, and at most {most} may be; give fewer, or raise limit_mm_per_prompt "
+            "(--limit-mm-per-prompt)"
+        )
 
 
 def check_width(params: GenerationParams, width: int, most: int) -> None:

@@ -1,7 +1,7 @@
 """Frontend: from a prompt and parameters to a Request, for one loaded model.
 
-Owns encoding, the checks on lengths and ids, and the key under which an encoder input is shared. Knows no scheduling
-and what becomes of a request: that is the collector's.
+Owns the checks on the decoder's lengths and ids, and the key under which an encoder input is shared. Knows no
+scheduling and what becomes of a request: that is the collector's.
 """
 
 import logging
@@ -13,17 +13,19 @@ from typing import Any
 
 from transduce.config import EngineConfig
 from transduce.core.capacity import Room
+from transduce.core.checks import shown
 from transduce.core.guided import Guided
 from transduce.core.params import BeamSearchParams, GenerationParams, SamplingParams
-from transduce.core.request import EncoderInput, EncoderItem, Request, RuleSpec, Scored, Span
+from transduce.core.request import EncoderInput, EncoderItem, Request, RuleSpec, Scored
 from transduce.errors import CapacityError, RequestError, TransduceError
-from transduce.frontend.checks import check_length, check_texts, check_vocabulary, check_width
+from transduce.frontend.checks import check_count, check_length, check_texts, check_vocabulary, check_width
 from transduce.frontend.generation_config import Defaults
 from transduce.frontend.guided import Guidance
-from transduce.frontend.prompts import Ids, Media, Parts, parse, shown
+from transduce.frontend.prompts import Ids, Media, Parts, parse
 from transduce.frontend.readers import LONG, Readers
 from transduce.frontend.rules import overridden
 from transduce.frontend.sampling import Resolver
+from transduce.frontend.sources import Source, Sources, listed
 from transduce.models.base import Decode, Processor, Spec
 
 logger = logging.getLogger(__name__)
@@ -56,16 +58,6 @@ class Job:
         return sum(source.rows for source in self.request.inputs) + len(self.request.prompt)
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """What the encoder gets, as text and ids too where it is either; `truncated` ids were cut."""
-
-    item: EncoderItem
-    text: str | None = None
-    ids: Ids | None = None
-    truncated: int = 0
-
-
 @dataclass(slots=True, eq=False)
 class Frontend:
     """Makes Jobs, in any thread. Every method raises RequestError for what is wrong with one prompt.
@@ -86,12 +78,14 @@ class Frontend:
     room: Room
     resolver: Resolver = field(init=False)
     readers: Readers = field(init=False)
+    sources: Sources = field(init=False)
     lock: Lock = field(init=False)
     guidance: Guidance = field(init=False)
 
     def __post_init__(self) -> None:
         self.readers = Readers(self.processor)
         self.lock = self.readers.lock
+        self.sources = Sources(self.processor, self.readers, self.spec.source_vocab, self.max_source)
         self.guidance = Guidance(self.processor.tokenizer, self.spec.vocab_size, self.defaults, self.lock)
         self.resolver = Resolver(self.defaults, self.spec.vocab_size, self.config.seed, self._words)
 
@@ -112,15 +106,16 @@ class Frontend:
             raise RequestError(f"the prompt could not be read ({reason}); the log has the traceback") from error
 
     def _job(self, request_id: str, prompt: object, params: Params, options: Mapping[str, object]) -> Job:
-        parts = parse(prompt, self.processor.media)
+        parts = parse(prompt, self.processor.media, self.processor.interleaved, self.processor.prompted)
         guided = params.guided and params.guided.text
-        check_texts([parts.source, parts.decoder, parts.target, guided, *(params.bad_words or ()), *options.values()])
-        keep, given = params.truncate_prompt_tokens, parts.source
-        source = self._media(given, keep) if isinstance(given, Media) else self._text(given, keep)
+        check_texts([parts.decoder, parts.target, guided, *(params.bad_words or ()), *options.values()])
+        if isinstance(parts.source, Media):
+            check_count(self.processor.media or "", len(parts.source.items), self.config)
+        source = self.sources.read(parts.source, params.truncate_prompt_tokens)
         return self._assembled(request_id, params, parts, source, options)
 
     def _assembled(
-        self, request_id: str, params: Params, parts: Parts, source: _Source, options: Mapping[str, object]
+        self, request_id: str, params: Params, parts: Parts, source: Source, options: Mapping[str, object]
     ) -> Job:
         before, rules, probe = self._start(parts.decoder, options)
         aligning = probe is not None and probe.attention is not None
@@ -134,7 +129,8 @@ class Frontend:
         most = self._most(len(start), target, follows=params.max_tokens != 0)
         width = self.resolver.width(params)
         check_width(params, width, self.config.max_num_seqs)
-        room = max(1, self.room(len(start), source.item.rows, width)) if most is None else most
+        groups, spans = self.processor.grouped(start, source.items)
+        room = max(1, self.room(len(start), sum(each.rows for each in source.items), width)) if most is None else most
         first = probe or (1 if parts.target is None else len(before))
         decoding = self.resolver.resolve(params, len(start), room, most, first, source.ids)
         decode = self.processor.decoding(params.skip_special_tokens, options)
@@ -144,8 +140,8 @@ class Frontend:
             request=Request(
                 request_id=request_id,
                 prompt=start,
-                inputs=(EncoderInput(self._key(source.item, parts.salt), (source.item,)),),
-                spans=(Span(0, 0, source.item.rows),),
+                inputs=tuple(EncoderInput(self._key(items, parts.salt), items) for items in groups),
+                spans=spans,
                 stopping=decoding.stopping,
                 sampling=decoding.sampling,
                 width=decoding.width,
@@ -173,42 +169,6 @@ class Frontend:
         request = replace(job.request, rules=(*job.request.rules, structure.rule(len(start))))
         return replace(job, request=request, decode=structure.vocabulary.text, cleaned=False)
 
-    def _media(self, source: Media, keep: int | None) -> _Source:
-        if keep is not None:
-            raise RequestError(f"truncate_prompt_tokens={keep}: the encoder takes {self.processor.media}; leave it out")
-        return _Source(self.processor.item(source.data))
-
-    def _text(self, source: str | Ids, keep: int | None) -> _Source:
-        if not (source.strip() if isinstance(source, str) else source):
-            raise RequestError(f"the prompt {shown(_listed(source))} is empty; give at least one word or token id")
-        ids = self._source_ids(source, keep) if isinstance(source, str) else source
-        check_vocabulary("prompt", ids, self.spec.source_vocab)
-        kept = ids if keep is None else self._truncated(ids, keep)
-        if self.max_source is not None and len(kept) > self.max_source:
-            raise CapacityError(
-                f"the prompt has {len(kept)} tokens and the model takes {self.max_source}; "
-                f"shorten it, or cut it with truncate_prompt_tokens={self.max_source} (--truncate-prompt-tokens)"
-            )
-        text = source if isinstance(source, str) else None
-        return _Source(self.processor.item(kept), text, kept, len(ids) - len(kept))
-
-    def _source_ids(self, text: str, keep: int | None) -> Ids:
-        if keep is None:
-            check_length("prompt", text, self.max_source)
-        with self.readers.alone(text) as processor:
-            return tuple(processor.source_ids(text))
-
-    def _truncated(self, ids: Ids, keep: int) -> Ids:
-        """The first `keep` ids, but with the special tokens that close them, such as EOS."""
-        with self.lock:
-            special = set(self.processor.tokenizer.all_special_ids) if self.processor.tokenizer is not None else set()
-        closing = 0
-        while closing < len(ids) and ids[len(ids) - 1 - closing] in special:
-            closing += 1
-        if len(ids) <= keep or closing >= keep:
-            return ids[:keep]
-        return ids[: keep - closing] + ids[len(ids) - closing :]
-
     def _start(
         self, prompt: str | Ids | None, options: Mapping[str, object]
     ) -> tuple[Ids, tuple[RuleSpec, ...], Scored | None]:
@@ -225,7 +185,7 @@ class Frontend:
         if target is None:
             return ()
         if not (target.strip() if isinstance(target, str) else target):
-            raise RequestError(f"the target {shown(_listed(target))} is empty; give at least one word or token id")
+            raise RequestError(f"the target {shown(listed(target))} is empty; give at least one word or token id")
         if isinstance(target, str):
             check_length("target", target, self.config.max_model_len)
             with self.readers.alone(target) as processor:
@@ -266,10 +226,14 @@ class Frontend:
             ]
         return list(dict.fromkeys(tuple(ids) for ids in forms if ids))
 
-    def _key(self, item: EncoderItem, salt: str) -> bytes:
+    def _key(self, items: Sequence[EncoderItem], salt: str) -> bytes:
         kind = self.processor.media or "ids"
-        about = (self.identity, kind, salt, item.data.dtype.str, item.data.shape)
-        return blake2b(repr(about).encode() + item.data.tobytes(), digest_size=32).digest()
+        about = (self.identity, kind, salt, *(_shape(item) for item in items))
+        digest = blake2b(repr(about).encode(), digest_size=32)
+        for item in items:
+            digest.update(item.data.tobytes())
+            digest.update(item.beside.tobytes())
+        return digest.digest()
 
 
 def checked(params: Any) -> Params:
@@ -282,9 +246,9 @@ def checked(params: Any) -> Params:
     return params
 
 
-def _listed(given: str | Ids) -> str | list[int]:
-    """As users write it."""
-    return given if isinstance(given, str) else [*given]
+def _shape(item: EncoderItem) -> tuple[object, ...]:
+    """How many bytes of an item mean what."""
+    return item.data.dtype.str, item.data.shape, len(item.beside)
 
 
 def _one_at_a_time(decode: Decode, lock: Lock) -> Decode:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from llguidance import regex_to_lark
 
+from transduce.core.checks import shown
 from transduce.core.guided import Guided, Kind
 from transduce.core.request import RuleSpec
 from transduce.errors import RequestError
 from transduce.frontend.generation_config import Defaults
-from transduce.frontend.prompts import shown
 from transduce.frontend.spelling import vocabulary
 from transduce.rules.choices import Choices
 from transduce.rules.grammar import Grammar

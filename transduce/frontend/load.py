@@ -1,6 +1,8 @@
 """The frontend of a checkpoint: its processor and defaults, over a model that this process or another has loaded."""
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from transduce.config import EngineConfig
 from transduce.core.capacity import Room
@@ -17,7 +19,7 @@ def load_processor(checkpoint: Checkpoint, config: EngineConfig) -> Processor:
     """The checkpoint's processor over its tokenizer, or over the one that `config` names. Raises CheckpointError."""
     family = find(checkpoint.model_type)
     tokenizer = load_tokenizer(checkpoint, config)
-    return family.processor(checkpoint.folder, family.config(checkpoint.config), tokenizer)
+    return family.processor(checkpoint.folder, family.config(checkpoint.config), checkpoint.asked, tokenizer)
 
 
 def load_frontend(
@@ -30,8 +32,8 @@ def load_frontend(
     family = find(checkpoint.model_type)
     spec = family.spec(family.config(checkpoint.config))
     limits = [limit for limit in (given.max_model_len, spec.max_source) if limit is not None]
-    defaults = generation_config.load(checkpoint.generation, checkpoint.config, given.generation_config)
-    if defaults.encoder_no_repeat_ngram_size and processor.media:
+    defaults = generation_config.load(*_updated(checkpoint, processor), given.generation_config)
+    if defaults.encoder_no_repeat_ngram_size and processor.media and not processor.prompted:
         name = f"encoder_no_repeat_ngram_size={defaults.encoder_no_repeat_ngram_size}"
         logger.warning("%s is ignored: the encoder reads no tokens", name)
     return Frontend(
@@ -43,3 +45,10 @@ def load_frontend(
         identity=f"{checkpoint.revision} {dtype}",
         room=room,
     )
+
+
+def _updated(checkpoint: Checkpoint, processor: Processor) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+    """generation_config.json and config.json, the one that counts with the fields of today."""
+    if checkpoint.generation is None:
+        return None, processor.updated(checkpoint.config)
+    return processor.updated(checkpoint.generation), checkpoint.config

@@ -2,6 +2,8 @@
 
     "text"  [1, 2, 3]  {"prompt": …}  {"prompt_token_ids": …}              the encoder's text or ids
     {"multi_modal_data": {"audio": …}, "prompt": the decoder's}  (samples, rate)  bytes  Path    speech models
+    "text"  [1, 2, 3]  {"prompt": …, "multi_modal_data": {"image": one or a list}}    models with media in the text
+    {"multi_modal_data": {"image": …}, "prompt": the encoder's, beside the image}   Florence-2
     {"encoder_prompt": any of the above, "decoder_prompt": text, ids or None}      either
     {"encoder_prompt": …, "target": text or ids}      a whole answer behind the decoder's prompt, to be scored
 
@@ -11,12 +13,13 @@ Owns the forms and what is said about malformed ones. Knows no tokenizer and no 
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from transduce.core.checks import shown
 from transduce.errors import RequestError
 
 Prompt = str | Sequence[int] | Mapping[str, Any] | bytes | os.PathLike[str] | tuple[Any, int]
@@ -29,15 +32,14 @@ Ids = tuple[int, ...]
 
 PAIR = ("encoder_prompt", "decoder_prompt", "target", "cache_salt")
 SINGLE = ("prompt", "prompt_token_ids", "multi_modal_data", "cache_salt")
-LENGTH = 60
-"""Characters of a refused value that a message shows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Media:
-    """Audio as transduce.media takes it."""
+    """Audio or images as transduce.media takes them, in the order of the prompt. text: the encoder's too."""
 
-    data: object
+    items: tuple[object, ...]
+    text: str | Ids = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,23 +55,20 @@ class Parts:
     salt: str = ""
 
 
-def parse(prompt: object, media: str | None) -> Parts:
+def parse(prompt: object, media: str | None, interleaved: bool = False, prompted: bool = False) -> Parts:
     """The parts of a prompt to a model whose encoder takes `media` ("audio"), or text where that is None.
 
-    Raises RequestError, naming the value and the form to use.
+    interleaved: media, any number of them, stand in the decoder's text. prompted: a prompt beside media is the
+    encoder's. Raises RequestError, naming the value and the form to use.
     """
+    if media is not None and interleaved:
+        return _interleaved(prompt, media)
     if isinstance(prompt, Mapping):
         paired = any(key in prompt for key in PAIR[:-1])
-        source, decoder = (_pair if paired else _single)(prompt, media)
+        source, decoder = (_pair if paired else _single)(prompt, media, prompted)
         target = _target(prompt["target"]) if "target" in prompt else None
         return Parts(source, decoder, target, _salt(prompt))
     return Parts(_source(prompt, media))
-
-
-def shown(value: object) -> str:
-    """A value for a message, shortened."""
-    text = repr(value)
-    return text if len(text) <= LENGTH else f"{text[: LENGTH - 1]}…"
 
 
 def token_ids(value: object) -> Ids | None:
@@ -89,7 +88,7 @@ def _plain(value: object) -> object:
     return value.tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
 
 
-def _pair(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Media, str | Ids | None]:
+def _pair(prompt: Mapping[str, Any], media: str | None, prompted: bool) -> tuple[str | Ids | Media, str | Ids | None]:
     if prompt.get("encoder_prompt") is None:
         kept = [key for key in PAIR[1:-1] if key in prompt]
         raise RequestError(
@@ -99,7 +98,7 @@ def _pair(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Med
     inner, decoder = prompt["encoder_prompt"], _decoder(prompt.get("decoder_prompt"))
     if not isinstance(inner, Mapping):
         return _source(inner, media), decoder
-    source, within = _single(inner, media)
+    source, within = _single(inner, media, prompted)
     if isinstance(within, tuple) and not any(within):
         within = None  # zeros hold the place of the media, and say nothing to the decoder
     if within and decoder:
@@ -109,7 +108,7 @@ def _pair(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Med
     return source, decoder or within
 
 
-def _single(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | Media, str | Ids | None]:
+def _single(prompt: Mapping[str, Any], media: str | None, prompted: bool) -> tuple[str | Ids | Media, str | Ids | None]:
     _check_keys(prompt, SINGLE)
     given, data, wanted = _given(prompt), prompt.get("multi_modal_data"), media or "text"
     known = () if media is None else (media,)
@@ -120,7 +119,33 @@ def _single(prompt: Mapping[str, Any], media: str | None) -> tuple[str | Ids | M
     if media is None:
         return _source(given, media), None
     assert data, "checked above"
-    return Media(_one(data[media], media)), _decoder(given)
+    item, text = _one(data[media], media), _decoder(given)
+    return (Media((item,), text or ()), None) if prompted else (Media((item,)), text)
+
+
+def _interleaved(prompt: object, media: str) -> Parts:
+    if not isinstance(prompt, Mapping):
+        return Parts(Media(()), _decoder(prompt))
+    if prompt.get("encoder_prompt") is not None:
+        return _within(prompt, media)
+    _check_keys(prompt, SINGLE)
+    data = prompt.get("multi_modal_data") or {}
+    if not isinstance(data, Mapping) or any(key != media for key in data):
+        raise RequestError(f'multi_modal_data={shown(data)}: give {{"{media}": one, or a list of them}}')
+    given = data.get(media)
+    items = given if isinstance(given, list | tuple) else () if given is None else (given,)
+    return Parts(Media(tuple(items)), _decoder(_given(prompt)), salt=_salt(prompt))
+
+
+def _within(prompt: Mapping[str, Any], media: str) -> Parts:
+    """A pair of which one half is all there is."""
+    _check_keys(prompt, ("encoder_prompt", "decoder_prompt", "cache_salt"))
+    if prompt.get("decoder_prompt"):
+        raise RequestError(
+            f"decoder_prompt={shown(prompt['decoder_prompt'])}: this model's text and {media}s are one prompt; "
+            "leave it out"
+        )
+    return replace(_interleaved(prompt["encoder_prompt"], media), salt=_salt(prompt))
 
 
 def _given(prompt: Mapping[str, Any]) -> object:
@@ -136,21 +161,25 @@ def _one(data: object, media: str) -> object:
     if not isinstance(data, list):
         return data
     if len(data) != 1:
-        raise RequestError(f"{media}: a list of {len(data)} in one prompt; give one path, bytes or (samples, rate)")
+        raise RequestError(f"{media}: a list of {len(data)} in one prompt; give one {_forms(media)}")
     return data[0]
 
 
 def _wanted(media: str | None) -> str:
     if media is None:
         return 'give {"prompt": text} or {"prompt_token_ids": ids}'
-    return f'give {{"multi_modal_data": {{"{media}": path, bytes or (samples, rate)}}}}'
+    return f'give {{"multi_modal_data": {{"{media}": {_forms(media)}}}}}'
+
+
+def _forms(media: str) -> str:
+    return f"path, bytes or {'(samples, rate)' if media == 'audio' else 'Pillow image'}"
 
 
 def _source(value: object, media: str | None) -> str | Ids | Media:
     if media is not None:
         if isinstance(value, str) or value is None:
             raise RequestError(f"{shown(value)} is no {media}, which this model's encoder takes; {_wanted(media)}")
-        return Media(value)
+        return Media((value,))
     if isinstance(value, str):
         return value
     ids = token_ids(value)

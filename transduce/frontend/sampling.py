@@ -15,7 +15,11 @@ from transduce.errors import ConfigError, RequestError
 from transduce.frontend.generation_config import FILE, Defaults
 from transduce.frontend.rules import Answer, given, overridden, resolved, rules
 
-NEUTRAL: Mapping[str, tuple[object, ...]] = {"early_stopping": (False,), "length_penalty": (1.0, 0.0)}
+NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    "early_stopping": (False,),
+    "length_penalty": (1.0, 0.0),
+    "patience": (1.0,),
+}
 """What matters to beams alone, and the values that ask for nothing."""
 
 GENERATE_TOP_K = 50
@@ -123,6 +127,7 @@ class Resolver:
             resolved(asked.length_penalty, d.length_penalty, 1.0),
             resolved(asked.early_stopping, d.early_stopping, False),
             answers,
+            resolved(asked.patience, None, 1.0),
         )
 
     def _samples_alone(self, params: GenerationParams) -> bool:

@@ -6,10 +6,11 @@ Knows no decoder and no request.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from transduce.core.checks import shown
 from transduce.core.request import EncoderItem
 from transduce.errors import CapacityError, MediaError, RequestError
 from transduce.frontend.checks import check_length, check_texts, check_vocabulary
-from transduce.frontend.prompts import Ids, Media, shown
+from transduce.frontend.prompts import Ids, Media
 from transduce.frontend.readers import Readers
 from transduce.models.base import Processor
 

@@ -32,15 +32,23 @@ Serving = Annotated[Service, Depends(_service)]
 """The service, as an argument of a route."""
 
 
+async def takes_messages(service: Serving) -> None:
+    """A route's condition: the model answers text, or images beside it."""
+    if "text" not in service.modalities:
+        raise NotServed(f"{service.names[0]} takes audio, not text; use /v1/audio/transcriptions")
+
+
 async def takes_text(service: Serving) -> None:
-    """A route's condition: the model's encoder takes text."""
-    if media := service.llm.frontend.processor.media:
-        raise NotServed(f"{service.names[0]} takes {media}, not text; use /v1/audio/transcriptions")
+    """A route's condition: the model's encoder takes text alone."""
+    await takes_messages(service)
+    if "image" in service.modalities:
+        raise NotServed(f"{service.names[0]} takes images beside text; use /v1/chat/completions")
 
 
 async def has_room(service: Serving) -> None:
-    """A route's condition: not too many prompts wait. Asked before the request's own are looked at."""
-    service.check_room()
+    """A route's condition: not too many prompts wait. Where all do alike, asked before the request is looked at."""
+    if not service.options.priority:
+        service.check_room()
 
 
 def head(kind: str, form: str, http: Request, service: Service) -> dict[str, Any]:

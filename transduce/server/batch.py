@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from transduce.async_engine.llm import AsyncLLM
 from transduce.config import EngineConfig
+from transduce.core.checks import shown
 from transduce.errors import ConfigError, RequestError
 from transduce.server.app import create_app
 from transduce.server.batch_audio import form
@@ -80,7 +81,9 @@ def _line(row: str, where: str, folder: Path) -> Line:
     request = _object(row, where)
     name = request.get("custom_id")
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"{where}: custom_id={name!r}; give each line a text of its own by which to know its result")
+        raise ConfigError(
+            f"{where}: custom_id={shown(name)}; give each line a text of its own by which to know its result"
+        )
     fault = _fault(request)
     return Line(name, folder, fault=fault) if fault else Line(name, folder, request["url"], request["body"])
 
@@ -98,9 +101,9 @@ def _object(row: str | bytes, where: str) -> dict[str, Any]:
 def _fault(request: Mapping[str, Any]) -> str | None:
     method, url, body = (request.get(name) for name in ("method", "url", "body"))
     if method != "POST":
-        return f"method={method!r}: give 'POST'"
+        return f"method={shown(method)}: give 'POST'"
     if url not in URLS:
-        return f"url={url!r}: give one of {', '.join(URLS)}"
+        return f"url={shown(url)}: give one of {', '.join(URLS)}"
     if not isinstance(body, dict):
         return "body: give the request's JSON object"
     if body.get("stream"):
@@ -179,6 +182,7 @@ async def answer(
     options = ServeOptions(
         served_model_name=tuple(names),
         max_waiting=sys.maxsize,
+        priority=True,
         request_timeout=sys.maxsize,
         max_body_mb=sys.maxsize,
         max_file_mb=sys.maxsize,

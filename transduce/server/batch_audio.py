@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from transduce.core.checks import shown
 from transduce.errors import MediaError, RequestError
 
 WANTED = "give the path of a file in the batch file's folder, or a data: URL in base64"
@@ -38,19 +39,19 @@ def _text(value: object) -> str:
 def _clip(source: object, folder: Path) -> tuple[str, bytes]:
     """Name and content."""
     if not isinstance(source, str) or not source:
-        raise RequestError(f"body.file={source!r}: {WANTED}")
+        raise RequestError(f"body.file={shown(source)}: {WANTED}")
     if source.startswith("data:"):
         return "clip", _data(source)
     if "://" in source:
-        raise RequestError(f"body.file={source!r}: nothing is fetched from elsewhere; {WANTED}")
+        raise RequestError(f"body.file={shown(source)}: nothing is fetched from elsewhere; {WANTED}")
     try:
         file = (folder / source).resolve()
         inside = file.is_relative_to(folder.resolve())
         content = file.read_bytes() if inside else b""
     except (OSError, ValueError) as error:
-        raise MediaError(f"body.file={source!r}: {error}; {WANTED}") from error
+        raise MediaError(f"body.file={shown(source)}: {error}; {WANTED}") from error
     if not inside:
-        raise RequestError(f"body.file={source!r} lies outside of the batch file's folder; {WANTED}")
+        raise RequestError(f"body.file={shown(source)} lies outside of the batch file's folder; {WANTED}")
     return file.name, content
 
 

@@ -1,18 +1,16 @@
-"""/v1/chat/completions. Owns how messages become the encoder's input, and what a message and a chunk look like."""
+"""/v1/chat/completions. Owns what a message and a chunk look like; what messages make is transduce.frontend.chat's."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
-from jinja2 import TemplateError
 
-from transduce.errors import RequestError
+from transduce.frontend.chat import said
 from transduce.frontend.detokenizer import REPLACEMENT
 from transduce.frontend.outputs import CompletionOutput, Logprob
 from transduce.server import sse
-from transduce.server.answers import Piece, Serving, answers, has_room, head, takes_text, token_text
+from transduce.server.answers import Piece, Serving, answers, has_room, head, takes_messages, token_text
 from transduce.server.errors import documented
 from transduce.server.protocol.chat import (
     Chat,
@@ -25,10 +23,10 @@ from transduce.server.protocol.chat import (
     Said,
     TokenLogprob,
 )
+from transduce.server.protocol.prompt_logprobs import prompt_logprobs
 from transduce.server.service import Service
-from transduce.server.tokenizer import with_tokenizer
 
-router = APIRouter(tags=["text"], dependencies=[Depends(takes_text), Depends(has_room)])
+router = APIRouter(tags=["text"], dependencies=[Depends(takes_messages), Depends(has_room)])
 
 
 @router.post("/v1/chat/completions", response_model=Chat, responses=documented("text/event-stream"))
@@ -41,59 +39,39 @@ async def chat(body: ChatRequest, http: Request, service: Serving) -> Response:
 
 async def _answer(body: ChatRequest, http: Request, service: Service) -> Response:
     params = body.params()
-    prompt = body.pair(await _source(body, service))
-    streams = [service.generate(http, prompt, params, stream=body.stream)]
+    source = await service.prompt(http, body.turns, body.priority)
+    streams = [service.generate(http, body.pair(source), params, priority=body.priority, stream=body.stream)]
     made = answers(service, params, streams)
     if body.stream:
         about = head("chatcmpl", "chat.completion.chunk", http, service)
         chunks = made.chunks(about, lambda piece: _deltas(piece, body), with_usage=body.include_usage)
         return await sse.respond(chunks)
     about = head("chatcmpl", "chat.completion", http, service)
-    pieces = await made.whole()
-    choices = [_choice(piece, body) for piece in pieces]
-    scored = {"prompt_logprobs": pieces[0].prompt_logprobs}
+    (output,) = await made.outputs()
+    parsed = await asyncio.to_thread(said, source, output, service.llm.frontend)
+    choices = [_choice(*each, body) for each in zip(output.outputs, parsed, strict=True)]
+    scored = {"prompt_logprobs": prompt_logprobs(output)}
     return JSONResponse({**about, "choices": choices, "usage": made.usage, **scored})
-
-
-async def _source(body: ChatRequest, service: Service) -> str | list[int]:
-    """The encoder's input: what the chat template makes of the messages, else the one message's text."""
-    tokenizer = service.llm.get_tokenizer()
-    if tokenizer is not None and tokenizer.chat_template:
-        return await with_tokenizer(service, partial(_templated, body), *(each.text for each in body.messages))
-    if [message.role for message in body.messages] != ["user"]:
-        raise RequestError(
-            "messages: the model has no chat template; give exactly one message, of role user, whose content is the "
-            "encoder's text"
-        )
-    return body.messages[0].text
-
-
-def _templated(body: ChatRequest, tokenizer: Any) -> list[int]:
-    turns = [{"role": message.role, "content": message.text} for message in body.messages]
-    try:
-        ids: list[int] = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
-    except TemplateError as error:
-        raise RequestError(f"messages: the model's chat template refuses them: {error}") from error
-    return ids
 
 
 def _deltas(piece: Piece, body: ChatRequest) -> Iterator[ChatDelta]:
     """What a piece adds to an answer, which begins with its role."""
     if piece.first:
-        said = Said(role="assistant", content="")
-        yield {"index": piece.index, "delta": said, "logprobs": None, "finish_reason": None, "stop_reason": None}
-    yield {"delta": {"content": piece.answer.text}, **_end(piece, body)}
+        begun = Said(role="assistant", content="")
+        yield {"index": piece.index, "delta": begun, "logprobs": None, "finish_reason": None, "stop_reason": None}
+    yield {"delta": {"content": piece.answer.text}, **_end(piece.index, piece.answer, body)}
 
 
-def _choice(piece: Piece, body: ChatRequest) -> ChatChoice:
-    message: Said = {"role": "assistant", "content": piece.answer.text, "refusal": None}
-    return {"message": message, **_end(piece, body)}
+def _choice(answer: CompletionOutput, parsed: object, body: ChatRequest) -> ChatChoice:
+    message: Said = {"role": "assistant", "content": answer.text, "refusal": None}
+    if parsed is not None:
+        message["parsed"] = parsed
+    return {"message": message, **_end(answer.index, answer, body)}
 
 
-def _end(piece: Piece, body: ChatRequest) -> ChatEnd:
-    answer = piece.answer
+def _end(index: int, answer: CompletionOutput, body: ChatRequest) -> ChatEnd:
     return {
-        "index": piece.index,
+        "index": index,
         "logprobs": None if answer.logprobs is None else _logprobs(answer, body.return_tokens_as_token_ids),
         "finish_reason": answer.finish_reason,
         "stop_reason": answer.stop_reason,

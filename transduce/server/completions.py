@@ -28,7 +28,8 @@ async def complete(body: CompletionRequest, http: Request, service: Serving) -> 
 async def _answer(body: CompletionRequest, http: Request, service: Service) -> Response:
     params = body.params()
     echoes = [await _echo(source, body, service) if body.echo else "" for source in body.sources]
-    streams = [service.generate(http, body.pair(source), params, stream=body.stream) for source in body.sources]
+    asked = partial(service.generate, http, params=params, priority=body.priority, stream=body.stream)
+    streams = [asked(body.pair(source)) for source in body.sources]
     made = answers(service, params, streams)
     about = head("cmpl", "text_completion", http, service)
     if body.stream:

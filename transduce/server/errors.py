@@ -1,6 +1,7 @@
 """What goes wrong over HTTP: the server's own exceptions, and every exception as OpenAI's error object.
 
     RequestError
+    ├── EmptyBuffer        400  audio that is to be transcribed, of which there is none
     ├── FieldError              a field's value that is refused
     │   ├── Unsupported    400  a field that would change the answer, and cannot be followed
     │   └── NotServed      404  a model that is not here, or a task that this one cannot do
@@ -8,6 +9,7 @@
     └── TooLarge           413  a body, a file or audio beyond the server's bounds
     TransduceError
     ├── Unauthorized       401  no valid API key
+    ├── ForeignOrigin      403  a web page of another origin, which may not open a socket
     ├── Overloaded         429  too many requests wait
     ├── Draining           503  the server is shutting down
     └── TimedOut           504  the answer took longer than the server allows
@@ -28,8 +30,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
+from transduce.core.checks import LENGTH, shown
 from transduce.errors import CapacityError, EngineDeadError, EngineError, MediaError, RequestError, TransduceError
-from transduce.frontend.prompts import LENGTH, shown
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,10 @@ class NotServed(FieldError):
         self.code = code
 
 
+class EmptyBuffer(RequestError):
+    """Audio that is to be transcribed, of which there is none."""
+
+
 class TooSlow(RequestError):
     """A body that did not come to its end in time."""
 
@@ -65,6 +71,10 @@ class TooLarge(RequestError):
 
 class Unauthorized(TransduceError):
     """No valid API key."""
+
+
+class ForeignOrigin(TransduceError):
+    """A web page of another origin, which may not open a socket."""
 
 
 class Overloaded(TransduceError):
@@ -138,8 +148,10 @@ _STATUSES: Sequence[tuple[type[TransduceError], int, str]] = (
     (TooLarge, 413, "too_large"),
     (MediaError, 400, "unreadable_media"),
     (CapacityError, 400, "too_long"),
+    (EmptyBuffer, 400, "input_audio_buffer_commit_empty"),
     (RequestError, 400, "invalid_request"),
     (Unauthorized, 401, "invalid_api_key"),
+    (ForeignOrigin, 403, "foreign_origin"),
     (Overloaded, 429, "overloaded"),
     (Draining, 503, "draining"),
     (TimedOut, 504, "timed_out"),
@@ -151,6 +163,7 @@ _STATUSES: Sequence[tuple[type[TransduceError], int, str]] = (
 _ROUTING: Mapping[int, tuple[str, str]] = {
     404: ("not_found", "there is no such route; /openapi.json lists all"),
     405: ("method_not_allowed", "the route takes another method; the Allow header names it"),
+    426: ("upgrade_required", "the route is a WebSocket; open it with ws:// or wss:// instead of http:// or https://"),
 }
 """Code and message where no route fits."""
 

@@ -70,6 +70,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         "root": service.llm.config.model,
         "max_model_len": service.llm.config.max_model_len,
         "tasks": sorted(service.tasks),
+        "input_modalities": service.modalities,
     }
 
 

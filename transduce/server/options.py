@@ -31,6 +31,7 @@ class ServeOptions:
     api_key, api_key_file: keys of which a request must carry one, the file holding one a line; none: no key is asked
     for. allowed_origins: web pages that may call, as CORS has it.
     max_waiting: prompts that may wait because others run, 0: none; then new requests are refused with 429.
+    priority: whether requests may have one, by which they pass others; without, another than 0 is refused.
     request_timeout: seconds that one prompt may take. shutdown_timeout: seconds that running requests get to finish.
     max_body_mb, max_file_mb, max_audio_seconds: the largest body, uploaded file and its length; more is a 413.
     log_format, log_level: of the log on stderr. otlp_traces_endpoint: URL that OpenTelemetry traces go to.
@@ -47,6 +48,7 @@ class ServeOptions:
     api_key_file: Path | None = None
     allowed_origins: tuple[str, ...] = ()
     max_waiting: int = 256
+    priority: bool = False
     request_timeout: float = 600.0
     shutdown_timeout: float = 25.0
     max_body_mb: float = 8.0

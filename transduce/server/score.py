@@ -1,5 +1,7 @@
 """/v1/score_target: how likely the model finds given targets for their sources."""
 
+from functools import partial
+
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
@@ -20,6 +22,7 @@ async def score_target(body: ScoreRequest, http: Request, service: Serving) -> R
         pairs = targets.paired(body.sources, body.targets)
         prompts = [{**targets.prompt(*pair), **salt} for pair in pairs]
         params = targets.params(body.truncate_prompt_tokens)
-        made = answers(service, params, [service.generate(http, each, params, stream=False) for each in prompts])
+        asked = partial(service.generate, http, params=params, priority=body.priority, stream=False)
+        made = answers(service, params, [*map(asked, prompts)])
         data = [score(index, targets.score(output)) for index, output in enumerate(await made.outputs())]
     return JSONResponse({**head("score", "list", http, service), "data": data, "usage": made.usage})

@@ -22,6 +22,7 @@ from transduce.server import logs
 from transduce.server.app import create_app
 from transduce.server.options import ServeOptions
 from transduce.server.service import Service
+from transduce.server.sockets import Sockets
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,9 @@ def serve(config: EngineConfig, options: ServeOptions) -> int:
         log_config=None,
         access_log=False,
         lifespan="off",
-        ws="none",
+        ws=Sockets,
+        ws_max_size=options.max_body_bytes,
+        ws_per_message_deflate=False,  # audio does not shrink
         root_path=options.root_path,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,

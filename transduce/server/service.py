@@ -7,20 +7,27 @@ engine as an AsyncLLM, and HTTP by the Record that a request carries.
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, Literal, TypeVar
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from transduce.async_engine.llm import AsyncLLM
+from transduce.core.checks import shown
 from transduce.errors import EngineDeadError, TransduceError
+from transduce.frontend import chat
 from transduce.frontend.frontend import Params
 from transduce.frontend.outputs import RequestOutput
 from transduce.frontend.prompts import Prompt
-from transduce.media.audio import seconds
+from transduce.media.addresses import resolve
+from transduce.media.audio import Audio, Samples, seconds
+from transduce.media.voice import Voice
 from transduce.server.access_log import Record
-from transduce.server.errors import Draining, NotServed, Overloaded, TimedOut, TooLarge
+from transduce.server.errors import Draining, NotServed, Overloaded, TimedOut, TooLarge, Unsupported
 from transduce.server.metrics import Metrics
 from transduce.server.options import ServeOptions
 from transduce.server.tracing import Tracing
@@ -46,20 +53,28 @@ class Service:
         self.created = int(time.time())
         self.metrics = Metrics(self.names[0], llm)
         self.tracing = Tracing(options.otlp_traces_endpoint)
+        self._allowed = replace(chat.policy(llm.config), size=options.max_file_bytes)
+        self._resolver = partial(resolve, threads=ThreadPoolExecutor(32, "lookups"))  # a slow one holds only these
         self._queued = 0.0
         self._inside = 0
-        self._draining = False
+        self.draining = asyncio.Event()
+        """Set when no more requests are taken, and those inside shall come to their end."""
         self._empty = asyncio.Event()
         self._empty.set()
         llm.on_step = self.metrics.step
 
     @property
     def tasks(self) -> frozenset[str]:
-        """What routes can ask the model for: "generate" text from text, "transcribe" and "translate" speech."""
+        """What routes can ask the model for: "generate" text, "transcribe" and "translate" speech."""
         processor = self.llm.frontend.processor
-        if processor.media is None:
+        if processor.media != "audio":
             return frozenset({"generate"})
         return frozenset({"transcribe"} if processor.language else {"transcribe", "translate"})
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """What the model takes: "text", "image" or "audio"."""
+        return {None: ("text",), "image": ("text", "image")}.get(self.llm.frontend.processor.media, ("audio",))
 
     def stamps(self) -> bool:
         """Whether the model of speech writes timestamps. Others' recordings, or windows of them, are one segment."""
@@ -70,7 +85,7 @@ class Service:
     @property
     def state(self) -> State:
         """The engine's, unless the server itself is about to end. A server whose engine was never started loads."""
-        if self._draining:
+        if self.draining.is_set():
             return "draining"
         return "loading" if self.llm.state == "stopped" else self.llm.state
 
@@ -107,7 +122,7 @@ class Service:
 
     async def drain(self) -> bool:
         """Take no more requests, and wait shutdown_timeout for those inside; whether all came to their end."""
-        self._draining = True
+        self.draining.set()
         try:
             async with asyncio.timeout(self.options.shutdown_timeout):
                 return await self._empty.wait()
@@ -117,13 +132,20 @@ class Service:
     def check_model(self, name: str | None) -> None:
         """Raises NotServed for a model of another name."""
         if name and name not in self.names:
-            served = ", ".join(self.names)
-            raise NotServed(f"there is no model {name!r} here; this server has {served}", "model_not_found", "model")
+            raise NotServed(f"no model {shown(name)} here; use {', '.join(self.names)}", "model_not_found", "model")
 
-    def check_room(self) -> None:
-        """Raises Overloaded if too many prompts wait."""
-        if self.llm.waiting - self._places >= self.options.max_waiting:
-            raise self._overloaded(self.llm.waiting)
+    def check_speech(self, language: str | None, prompt: str | None) -> None:
+        """Raises RequestError for what the model cannot be told about speech in a language; None: in any."""
+        frontend = self.llm.frontend
+        told = {"language": language or next(iter(frontend.defaults.languages), None), "prompt": prompt}
+        with frontend.lock:
+            frontend.processor.decoder_ids(None, told)
+
+    def check_room(self, priority: int = 0) -> None:
+        """Raises Overloaded if too many prompts wait that one of this priority would wait for."""
+        waiting = self.llm.waiting_before(priority)
+        if waiting - self._places >= self.options.max_waiting:
+            raise self._overloaded(waiting)
 
     async def generate(
         self,
@@ -132,26 +154,35 @@ class Service:
         params: Params | None,
         *,
         options: Mapping[str, object] | None = None,
+        priority: int = 0,
         stream: bool,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The answer so far, time and again, and at last the whole one; not streamed, only that.
 
-        Raises Overloaded, TimedOut, and what AsyncLLM.generate raises.
+        Raises Unsupported for a priority without --priority, Overloaded, TimedOut, and what AsyncLLM.generate raises.
         """
         record: Record = http.state.record
-        self._admit(record)
+        self._admit(record, priority)
         salted = _salted(prompt, record.salt)
-        answers = self.llm.generate(salted, params, options=options, owner=record.request_id, stream=stream)
+        answers = self.llm.generate(
+            salted, params, options=options, owner=record.request_id, priority=priority, stream=stream
+        )
         async with aclosing(self._within_time(answers)) as outputs:
             async for output in outputs:
                 self._note(record, output)
                 yield output
+
+    async def prompt(self, http: Request, turns: Sequence[chat.Turn], priority: int = 0) -> Prompt:
+        """What messages make, their images fetched. Raises RequestError, MediaError, and as `generate`."""
+        self._admit(http.state.record, priority)
+        return await chat.aprompt(turns, self.llm.frontend, self._allowed, self._resolver)
 
     async def transcribe(
         self,
         http: Request,
         audio: bytes,
         *,
+        priority: int = 0,
         stream: bool,
         **options: Any,
     ) -> AsyncGenerator[Transcription, None]:
@@ -161,13 +192,14 @@ class Service:
         server takes, and as `generate`.
         """
         record: Record = http.state.record
-        self._admit(record)
+        self._admit(record, priority)
         await self._check_length(audio)
         start = self.llm.stream_transcription if stream else self._transcription
         answers = start(
             audio,
             max_seconds=self.options.max_audio_seconds,
             owner=record.request_id,
+            priority=priority,
             cache_salt=record.salt or None,
             **options,
         )
@@ -175,17 +207,44 @@ class Service:
             async for transcription in transcriptions:
                 self._note(record, transcription.output)
                 if transcription.output.finished:
-                    record.heard(transcription.duration, transcription.output.encoder_rows)
+                    record.heard(transcription.duration)
                     self.metrics.heard(transcription.duration)
                 yield transcription
 
-    async def _transcription(self, audio: bytes, **options: Any) -> AsyncGenerator[Transcription, None]:
+    async def hear(self, http: HTTPConnection, samples: Samples, rate: int, **options: Any) -> Transcription:
+        """What is said in a window of live audio [samples], of which others follow. Raises as `generate`.
+
+        options: those of AsyncLLM.transcribe. It is no audio that was transcribed before its turn is over; see `heard`.
+        """
+        record: Record = http.state.record
+        salt = record.salt or None
+        answers = self._transcription((samples, rate), owner=record.request_id, cache_salt=salt, **options)
+        async with aclosing(self._within_time(answers)) as transcriptions:
+            transcription = await anext(transcriptions)
+        self._note(record, transcription.output)
+        return transcription
+
+    def heard(self, http: HTTPConnection, seconds: float) -> None:
+        """A turn of live audio is over."""
+        record: Record = http.state.record
+        record.heard((record.audio or 0.0) + seconds)
+        self.metrics.heard(seconds)
+
+    @cached_property
+    def voice(self) -> Voice:
+        """What tells speech from silence in live audio; takes a moment to load. Raises ConfigError."""
+        return Voice()
+
+    async def _transcription(self, audio: Audio, **options: Any) -> AsyncGenerator[Transcription, None]:
         yield await self.llm.transcribe(audio, **options)
 
-    def _admit(self, record: Record) -> None:
+    def _admit(self, record: Record, priority: int) -> None:
         """All prompts of an HTTP request are let in if its first one is."""
+        if priority and not self.options.priority:
+            way_out = "this server serves all alike: leave it out, or start the server with --priority"
+            raise Unsupported(f"priority={priority}: {way_out}", "priority")
         if not record.admitted:
-            self.check_room()
+            self.check_room(priority)
         record.admitted = True
 
     @property
@@ -225,7 +284,7 @@ class Service:
         if not output.finished:
             return
         tokens = [len(answer.token_ids) for answer in output.outputs]
-        record.answered(output.metrics, _input_tokens(output), sum(tokens))
+        record.answered(output.metrics, output.encoder_rows + len(output.prompt_token_ids), sum(tokens))
         self.metrics.finished(output.metrics, max(tokens))
         self.tracing.finished(record.request_id, output)
         if record.queued is not None:
@@ -238,7 +297,3 @@ def _salted(prompt: Prompt, salt: str) -> Prompt:
         return prompt
     parts = prompt if isinstance(prompt, Mapping) else {"encoder_prompt": prompt}
     return {**parts, "cache_salt": parts.get("cache_salt") or salt}
-
-
-def _input_tokens(output: RequestOutput) -> int:
-    return len(output.encoder_prompt_token_ids or ()) + len(output.prompt_token_ids)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from transduce.core.checks import shown
 from transduce.errors import RequestError
-from transduce.frontend.prompts import shown
 from transduce.server.errors import NotServed
 from transduce.server.service import Service
 

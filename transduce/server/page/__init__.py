@@ -17,6 +17,10 @@ FILES = (
     ("/static/app.js", "app.js", JAVASCRIPT),
     ("/static/api.js", "api.js", JAVASCRIPT),
     ("/static/audio.js", "audio.js", JAVASCRIPT),
+    ("/static/images.js", "images.js", JAVASCRIPT),
+    ("/static/drops.js", "drops.js", JAVASCRIPT),
+    ("/static/live.js", "live.js", JAVASCRIPT),
+    ("/static/pcm.js", "pcm.js", JAVASCRIPT),
     ("/static/gauges.js", "gauges.js", JAVASCRIPT),
     ("/static/tasks.js", "tasks.js", JAVASCRIPT),
     ("/static/icon.svg", "icon.svg", "image/svg+xml"),
@@ -25,8 +29,8 @@ PATHS = frozenset(path for path, _, _ in FILES)
 """All that these routes answer."""
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; media-src blob:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "media-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 
 

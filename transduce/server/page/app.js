@@ -3,18 +3,23 @@
 import { apiKey, events, request } from "./api.js";
 import { audioSource } from "./audio.js";
 import { startGauges } from "./gauges.js";
-import { TASKS } from "./tasks.js";
+import { imageSource } from "./images.js";
+import { transcribe } from "./live.js";
+import { ENDINGS, readable, TASKS, tasksOf } from "./tasks.js";
 
 const $ = (id) => document.getElementById(id);
 
 let models = [];
 let clip = null;
+let urls = []; // of images
 let running = null; // the AbortController of the answer under way
+let written = null; // the answer as a file: { text, name }
 
 const model = () => models.find(({ id }) => id === $("model").value);
 const task = () => TASKS[document.querySelector("#tasks input:checked")?.value];
 const typed = () => ($("text").value.trim() ? $("text").value : null);
-const source = () => ({ text: typed(), audio: clip })[task()?.source] ?? null;
+const seen = () => (typed() || urls.length ? { text: typed(), urls } : null);
+const source = () => ({ text: typed(), images: seen(), audio: clip })[task()?.source] ?? null;
 
 /* What the server can do */
 
@@ -31,7 +36,7 @@ async function loadModels() {
 }
 
 function showTasks() {
-  const able = model().tasks.filter((name) => name in TASKS);
+  const able = tasksOf(model());
   document.querySelectorAll("#tasks label").forEach((label) => label.remove());
   $("tasks").append(...able.map((name, index) => taskChoice(name, index === 0)));
   showSource();
@@ -46,9 +51,11 @@ function taskChoice(name, checked) {
 
 function showSource() {
   const kind = task().source;
-  $("text").hidden = kind !== "text";
+  $("text").hidden = kind === "audio";
+  $("images").hidden = kind !== "images";
   $("audio").hidden = kind !== "audio";
-  document.querySelectorAll("[data-source]").forEach((field) => (field.hidden = field.dataset.source !== kind));
+  const fits = (field) => field.dataset.source.split(" ").includes(kind);
+  document.querySelectorAll("[data-source]").forEach((field) => (field.hidden = !fits(field)));
   refresh();
 }
 
@@ -57,15 +64,14 @@ function showSource() {
 async function run() {
   const { path, send, read } = task();
   const watch = stopwatch();
+  const given = settings();
   running = new AbortController();
   begin();
   try {
-    const init = { method: "POST", signal: running.signal, ...send($("model").value, source(), settings()) };
-    for await (const event of events(await request(path, init))) {
-      const { text, usage, cut } = read(event);
-      append(text);
-      watch.note(text, usage, cut);
-    }
+    const init = { method: "POST", signal: running.signal, ...send($("model").value, source(), given) };
+    const answer = await request(path, init);
+    if (answer.headers.get("Content-Type").startsWith("text/event-stream")) await stream(answer, read, watch);
+    else append(readable(keep(await answer.text(), given), given));
     $("outcome").textContent = watch.summary();
   } catch (cause) {
     if (cause.name === "AbortError") $("outcome").textContent = `Stopped after ${watch.elapsed()}`;
@@ -77,7 +83,47 @@ async function run() {
   }
 }
 
+async function stream(answer, read, watch) {
+  for await (const event of events(answer)) {
+    const { text, usage, cut } = read(event);
+    append(text);
+    watch.note(text, usage, cut);
+  }
+  if (clip) keep($("answer").textContent, { response_format: "text" });
+}
+
+/** While a microphone is heard, until its end: what stays, and in grey what may still change. */
+async function live(sound, end) {
+  if (!task().live) return;
+  const watch = stopwatch();
+  begin();
+  try {
+    const finish = await transcribe(sound, { model: $("model").value, ...settings() }, showLive);
+    await end;
+    await finish();
+    $("outcome").textContent = `Live, ${watch.elapsed()}`;
+  } catch (cause) {
+    showError(cause);
+  } finally {
+    $("answer").ariaBusy = "false";
+    refresh();
+  }
+}
+
+function showLive(text, guess) {
+  const open = Object.assign(document.createElement("span"), { className: "guess", textContent: guess });
+  $("answer").replaceChildren(text, text && guess ? " " : "", open);
+  $("answer").scrollTop = $("answer").scrollHeight;
+}
+
+/** What can be downloaded: the text, which is given back, under the clip's name. */
+function keep(text, { response_format }) {
+  written = { text, name: `${clip.name.replace(/\.[^.]*$/, "")}.${ENDINGS[response_format]}` };
+  return text;
+}
+
 function begin() {
+  written = null;
   $("error").hidden = true;
   $("answer").textContent = "";
   $("answer").ariaBusy = "true";
@@ -93,8 +139,8 @@ function append(text) {
 }
 
 function settings() {
-  const fields = [...$("settings").querySelectorAll("input")].filter((field) => !field.closest("label").hidden);
-  return Object.fromEntries(fields.map(({ name, value }) => [name, value.trim()]));
+  const fields = [...$("settings").querySelectorAll("input, select")].filter((field) => !field.closest("label").hidden);
+  return Object.fromEntries(fields.map(({ name, type, checked, value }) => [name, type === "checkbox" ? checked : value.trim()]));
 }
 
 /** Times an answer, and says what it took. */
@@ -132,6 +178,7 @@ function refresh() {
   $("run").textContent = running ? "Stop" : "Run";
   $("run").classList.toggle("running", Boolean(running));
   $("clear").hidden = source() === null;
+  $("download").hidden = Boolean(running) || !written;
   $("copy").hidden = Boolean(running) || !$("answer").textContent || !navigator.clipboard;
 }
 
@@ -162,6 +209,7 @@ function showLink(up) {
 
 function clear() {
   if (task().source === "audio") return sound.drop();
+  images.drop();
   $("text").value = "";
   $("text").focus();
   refresh();
@@ -172,13 +220,24 @@ async function copy() {
   $("outcome").textContent = "Copied";
 }
 
+function download() {
+  const url = URL.createObjectURL(new Blob([written.text], { type: "text/plain" }));
+  Object.assign(document.createElement("a"), { href: url, download: written.name }).click();
+  setTimeout(() => URL.revokeObjectURL(url)); // after the click is done
+}
+
 /* Wiring */
 
 const sound = audioSource((chosen) => {
   clip = chosen;
   refresh();
   $(clip ? "run" : "file").focus(); // what had the focus is gone
-}, fail);
+}, fail, live);
+
+const images = imageSource((chosen) => {
+  urls = chosen;
+  refresh();
+});
 
 $("work").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -202,6 +261,7 @@ $("tasks").addEventListener("change", showSource);
 $("text").addEventListener("input", refresh);
 $("clear").addEventListener("click", clear);
 $("copy").addEventListener("click", copy);
+$("download").addEventListener("click", download);
 
 startGauges($("gauges"), showLink);
 loadModels();

@@ -1,9 +1,14 @@
 /** The source as sound: a clip dropped, chosen or recorded. Sent as the browser gives it; the server decodes. */
 
+import { acceptDrops } from "./drops.js";
+
 const $ = (id) => document.getElementById(id);
 
-/** Shows the clip's state, and calls `changed` with { blob, name } or null, `failed` with a title and a sentence. */
-export function audioSource(changed, failed) {
+/**
+ * Shows the clip's state, and calls `changed` with { blob, name } or null, `failed` with a title and a sentence, and
+ * while it records `live` with the stream of sound and a promise of its end.
+ */
+export function audioSource(changed, failed, live) {
   let recorder = null;
   let url = null;
 
@@ -37,6 +42,7 @@ export function audioSource(changed, failed) {
       recorder = listen(stream, take);
       show("recording");
       $("done").focus();
+      live(stream, new Promise((resolve) => $("done").addEventListener("click", resolve, { once: true })));
     } catch (cause) {
       failed("The microphone is out of reach", cause.message);
     }
@@ -45,7 +51,7 @@ export function audioSource(changed, failed) {
   $("file").addEventListener("change", () => $("file").files[0] && take($("file").files[0], $("file").files[0].name));
   $("record").addEventListener("click", record);
   $("done").addEventListener("click", () => recorder.stop());
-  acceptDrops($("audio"), (file) => take(file, file.name));
+  acceptDrops($("audio"), ([file]) => file && take(file, file.name));
   return { drop };
 }
 
@@ -65,19 +71,6 @@ function listen(stream, take) {
   });
   recorder.start();
   return recorder;
-}
-
-function acceptDrops(zone, take) {
-  const over = (on) => (event) => {
-    event.preventDefault();
-    zone.classList.toggle("over", on);
-  };
-  zone.addEventListener("dragover", over(true));
-  zone.addEventListener("dragleave", over(false));
-  zone.addEventListener("drop", (event) => {
-    over(false)(event);
-    if (event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
-  });
 }
 
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;

@@ -19,9 +19,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
+from transduce.core.checks import shown
 from transduce.errors import RequestError
 from transduce.frontend.outputs import RequestOutput
-from transduce.frontend.prompts import shown
 from transduce.server.errors import FieldError
 
 Neutral = Mapping[str, tuple[object, ...]]
@@ -133,6 +133,10 @@ Characters = Annotated[str, AfterValidator(_characters)]
 """Text for the tokenizer, which takes no half of a surrogate pair."""
 
 
+Priority = Annotated[
+    int, Field(ge=-(2**31), lt=2**31, description="Lower ones pass others; only 0 without the server's --priority.")
+]
+
 FIRST = Field(fail_fast=True)
 """Of a list: only its first fault is told, so no others are looked for. There may be millions, and all would wait."""
 
@@ -140,7 +144,9 @@ TokenIds = Annotated[list[int], FIRST]
 
 
 class PromptTokens(TypedDict):
-    """Tokens that the encoder read, and tokens that the decoder started from. truncated: those that were cut before."""
+    """Tokens that the encoder read, of an image its rows, and tokens that the decoder started from. truncated: those
+    that were cut before.
+    """
 
     encoder_tokens: int
     decoder_tokens: int
@@ -159,7 +165,7 @@ class Usage(TypedDict):
 def usage(*outputs: RequestOutput) -> Usage:
     """What the requests used."""
     details = PromptTokens(
-        encoder_tokens=sum(len(output.encoder_prompt_token_ids or ()) for output in outputs),
+        encoder_tokens=sum(output.encoder_rows for output in outputs),
         decoder_tokens=sum(len(output.prompt_token_ids) for output in outputs),
         truncated_tokens=sum(output.truncated for output in outputs),
     )

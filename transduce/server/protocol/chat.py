@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from transduce.errors import RequestError
+from transduce.frontend.chat import Picture, Turn
 from transduce.server.errors import FieldError
 from transduce.server.protocol.base import FIRST, Body, Characters, Neutral, Usage, described
 from transduce.server.protocol.prompt_logprobs import PromptLogprobs
@@ -15,6 +16,8 @@ from transduce.server.protocol.sampling import MOST_LOGPROBS, Generating
 
 MOST_TURNS = 2_048
 """Messages and their parts."""
+
+CONTENT = 'a text, or a list of {"type": "text", "text": …} and {"type": "image_url", "image_url": {"url": …}}'
 
 
 class TextPart(Body):
@@ -24,18 +27,42 @@ class TextPart(Body):
     text: Characters
 
 
+class ImageURL(Body):
+    """Where an image is. detail: how much of it matters, which the model's own preprocessor decides."""
+
+    url: Characters = Field(description="https:, http: or data:, and file: where the server allows it.")
+    detail: Literal["auto", "low", "high"] = Field("auto", description="Accepted, without an effect.")
+
+
+class ImagePart(Body):
+    """An image, where it stands in the message."""
+
+    type: Literal["image_url"]
+    image_url: ImageURL
+
+
+Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+
+
 class Message(Body):
-    """A turn of the conversation. Content is text, whole or in parts, which are joined by line breaks."""
+    """A turn of the conversation: a text, or parts. Texts are joined by line breaks, but for models that see images."""
 
     role: Characters
-    content: Annotated[
-        Characters | Annotated[list[TextPart], FIRST], described('a text, or a list of {"type": "text", "text": …}')
-    ]
+    content: Annotated[Characters | Annotated[list[Part], FIRST], described(CONTENT)]
 
-    @property
-    def text(self) -> str:
-        """The content as one text."""
-        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+    def turn(self, place: str) -> Turn:
+        """The same for the frontend. place: what errors call it."""
+        if isinstance(self.content, str):
+            return Turn(self.role, self.content)
+        return Turn(
+            self.role,
+            tuple(
+                part.text
+                if isinstance(part, TextPart)
+                else Picture(f"{place}.content[{at}].image_url", part.image_url.url)
+                for at, part in enumerate(self.content)
+            ),
+        )
 
 
 def _counted(messages: Any) -> Any:
@@ -50,7 +77,7 @@ def _counted(messages: Any) -> Any:
 
 
 class ChatRequest(Generating):
-    """Messages become the encoder's text: by the checkpoint's chat template, else a single user message as it is."""
+    """Messages become a prompt: by the checkpoint's chat template, else a single user message as it is."""
 
     unread: ClassVar[tuple[str, ...]] = (
         *Generating.unread,
@@ -78,7 +105,7 @@ class ChatRequest(Generating):
         "web_search_options": (),
     }
 
-    words: ClassVar[Mapping[str, str]] = {**Generating.words, "prompt": "messages"}
+    words: ClassVar[Mapping[str, str]] = {**Generating.words, "prompt": "messages", "image": "messages"}
 
     messages: Annotated[Annotated[list[Message], FIRST], BeforeValidator(_counted)] = Field(min_length=1)
     logprobs: bool = Field(False, description="Report each token's log-probability.")
@@ -96,6 +123,11 @@ class ChatRequest(Generating):
             message = "max_tokens and max_completion_tokens differ; give one of them"
             raise FieldError(message, "max_completion_tokens", RequestError)
         return self
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The messages for the frontend."""
+        return [message.turn(f"messages[{at}]") for at, message in enumerate(self.messages)]
 
     @property
     def renamed(self) -> Mapping[str, str]:
@@ -134,11 +166,14 @@ class ChatLogprobs(TypedDict):
 
 
 class Said(TypedDict):
-    """The answer as a message; or, in a stream, what a chunk adds to it."""
+    """The answer as a message; or, in a stream, what a chunk adds to it. parsed: what it says, as JSON has it, of
+    models that write markup about an image; not in a stream.
+    """
 
     role: NotRequired[str]
     content: NotRequired[str]
     refusal: NotRequired[None]
+    parsed: NotRequired[object]
 
 
 class ChatEnd(TypedDict):

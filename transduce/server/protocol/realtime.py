@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from transduce.core.checks import shown
 from transduce.errors import RequestError
 from transduce.server.errors import FieldError, Unsupported
 from transduce.server.protocol.base import Characters
@@ -165,7 +166,7 @@ def event(data: object) -> Event:
     """What a client has sent, of the kind that it names. Raises RequestError, or RequestValidationError."""
     kind = parsed(Named, data).type
     if kind not in EVENTS:
-        raise FieldError(f"there is no event {kind!r} here; send one of {', '.join(EVENTS)}", "type", Unsupported)
+        raise FieldError(f"there is no event {shown(kind)} here; send one of {', '.join(EVENTS)}", "type", Unsupported)
     return parsed(EVENTS[kind], data)
 
 

@@ -9,9 +9,10 @@ from pydantic import Field, Strict, model_validator
 from transduce.core.params import NUMBERS, BeamSearchParams, SamplingParams
 from transduce.errors import RequestError
 from transduce.frontend.frontend import Params
+from transduce.frontend.prompts import Prompt
 from transduce.frontend.sampling import NEUTRAL
 from transduce.server.errors import FieldError, Unsupported
-from transduce.server.protocol.base import FIRST, UNREAD, Body, Neutral, TokenIds, at_most, described
+from transduce.server.protocol.base import FIRST, UNREAD, Body, Neutral, Priority, TokenIds, at_most, described
 from transduce.server.protocol.guided import ResponseFormat, Written
 
 MOST_LOGPROBS = 20
@@ -50,6 +51,7 @@ class Drawing(Body):
     unread: ClassVar[tuple[str, ...]] = UNREAD
 
     model: str | None = Field(None, description="A served model's name; left out, the one there is.")
+    priority: Priority = 0
     temperature: float | None = Field(None, ge=0, le=NUMBERS["temperature"].high, description="0 is greedy.")
     top_p: float | None = Field(None, gt=0, le=1)
     top_k: int | None = Field(None, ge=-1, le=_LARGEST, description="0 or -1: all.")
@@ -84,7 +86,6 @@ class Generating(Drawing):
 
     neutral: ClassVar[Neutral] = {
         "add_special_tokens": (True,),
-        "priority": (0,),
         "return_token_ids": (False,),
         "spaces_between_special_tokens": (True,),
         "structured_outputs": (),
@@ -175,6 +176,12 @@ class Generating(Drawing):
     early_stopping: Annotated[bool | Literal["never"] | None, described("true, false or never")] = Field(
         None, description="End a beam search when so many beams have ended; never: when none can become better."
     )
+    patience: float | None = Field(
+        None,
+        gt=0,
+        le=NUMBERS["patience"].high,
+        description="Search until so many times the beams have ended.",
+    )
     decoder_prompt: Annotated[str | TokenIds | None, described("a text or a list of token ids")] = Field(
         None, description="What the decoder starts from; left out: the start token alone."
     )
@@ -258,7 +265,7 @@ class Generating(Drawing):
             raise RequestError(f"use_beam_search=False beside beam_width={width}; leave one of them out")
         return {**beams, "beam_width": 1}
 
-    def pair(self, source: str | list[int]) -> dict[str, Any]:
+    def pair(self, source: Prompt) -> dict[str, Any]:
         """A prompt for the engine."""
         salt = {} if self.cache_salt is None else {"cache_salt": self.cache_salt}
         return {"encoder_prompt": source, "decoder_prompt": self.decoder_prompt, **salt}

@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from transduce.frontend.outputs import TargetScore
-from transduce.server.protocol.base import UNREAD, Body, Usage
+from transduce.server.protocol.base import UNREAD, Body, Priority, Usage
 from transduce.server.protocol.prompt_logprobs import finite
 from transduce.server.protocol.texts import Texts, several
 
@@ -20,6 +20,7 @@ class ScoreRequest(Body):
     words: ClassVar[Mapping[str, str]] = {"prompt": "source"}
 
     model: str | None = Field(None, description="A served model's name; left out, the one there is.")
+    priority: Priority = 0
     source: Texts = Field(description="What the encoder reads: a text, a list of token ids, or a list of either.")
     target: Texts = Field(description="What is scored: a text, a list of token ids, or a list of either.")
     truncate_prompt_tokens: int | None = Field(

@@ -161,9 +161,10 @@ def run(seed: int) -> Simulation:
             simulation.add(arriving.pop())
         assert simulation.steps < most_steps(requests), "starved"
         accidents.step()
-    if accidents.lossless and slack == PLENTY:
+    counters = simulation.scheduler.counters
+    if accidents.lossless and slack == PLENTY and not counters.preemptions:  # one amid its items begins these again
         rows = sum(source.rows for source in unique(requests))
-        assert simulation.scheduler.counters.encoded_rows == rows, "encoded twice without need"
+        assert counters.encoded_rows == rows, "encoded twice without need"
     accidents.give_back()
     simulation.check()
     return simulation
